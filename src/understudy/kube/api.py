@@ -16,15 +16,15 @@ from understudy.kube.kind import TRAINJOB, JobKind
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.operators import KUEUE, SERVED
 
-SECONDS = 10  # for one answer
-AGAIN = 1.5  # seconds between two questions to an API server that is away
+SECONDS = 10  # timeout of a request
+AGAIN = 1.5  # seconds between two requests to an API server that is away
 NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 Answer = TypeVar("Answer")
 
 
 class Away(UnderstudyError):
-    """The API server, or a webhook that it asks, does not answer now; it may later."""
+    """The API server, or a webhook that it calls, does not answer now; it may later."""
 
 
 class Refused(UnderstudyError):
@@ -55,7 +55,7 @@ class Kube:
         return str(active["context"].get("namespace", "default"))
 
     def ask(self, question: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """The answer as plain JSON; None when what was asked for does not exist.
+        """The response as plain JSON; None if the object does not exist.
 
         Raises:
             Away: the API server does not answer.
@@ -67,7 +67,7 @@ class Kube:
             except ApiException as error:
                 if error.status != 401:
                     raise
-                self._connect()  # a token is good for an hour; the mounted file has the next one
+                self._connect()  # a token is valid for an hour; the mounted file has the next one
                 again = getattr(getattr(self, _owner(question)), question.__name__)
                 answer = again(*arguments, **options, _request_timeout=SECONDS, _preload_content=False)
             return json.loads(answer.data)
@@ -75,11 +75,11 @@ class Kube:
             if error.status == 404:
                 return None
             raise _in_words(error) from error
-        except (HTTPError, OSError, ValueError) as error:  # ValueError: an answer that breaks off
+        except (HTTPError, OSError, ValueError) as error:  # ValueError: a truncated response
             raise Away(f"the API server does not answer ({type(error).__name__})") from error
 
     def has_namespace(self) -> bool:
-        """Whether the namespace is there, as far as this account may know: a list of what is in none is empty too."""
+        """Whether the namespace exists, or may not be read: a list in a missing namespace is empty, too."""
         try:
             return self.ask(self.core.read_namespace, self.namespace) is not None
         except Refused:
@@ -90,10 +90,10 @@ class Kube:
         return self.ask(self.networking.read_namespaced_network_policy, name, self.namespace) is not None
 
     def create_policy(self, policy: KubernetesObject) -> None:
-        """Make a NetworkPolicy; one of the same name that is there already is as good."""
+        """Create a NetworkPolicy; an existing one of the same name is equivalent."""
         self._create(self.networking.create_namespaced_network_policy, self.namespace, policy)
 
-    # What jobs need
+    # Jobs and their pods
 
     def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         """A training job."""
@@ -112,15 +112,15 @@ class Kube:
         return list(found["items"])
 
     def create_job(self, kind: JobKind, job: KubernetesObject) -> KubernetesObject | None:
-        """Submit a training job, and return it as it is there; None when one of the same name, as good, was before."""
+        """Submit a training job and return the created object; None if an equivalent one of the same name exists."""
         return self._create(self.custom.create_namespaced_custom_object, *self._jobs(kind), job)
 
     def create_event(self, event: KubernetesObject) -> None:
-        """Report something of an object; where an event of this name is there already, it has been said."""
+        """Report an event of an object, unless one of the same name exists."""
         self._create(self.core.create_namespaced_event, self.namespace, event)
 
     def _create(self, request: Callable[..., Any], *arguments: Any) -> KubernetesObject | None:
-        """What was made; None when one of that name was there before."""
+        """The created object; None if one of the same name exists."""
         try:
             made: KubernetesObject | None = self.ask(request, *arguments)
             return made
@@ -149,13 +149,13 @@ class Kube:
         return list(self.ask(self.core.list_namespaced_pod, self.namespace, label_selector=selector)["items"])
 
     def delete_pod(self, name: str, grace: int | None = None) -> None:
-        """Delete a pod; with a grace of 0 it is forgotten even when its node does not answer."""
+        """Delete a pod; a grace of 0 removes it even if its node does not answer."""
         options = {} if grace is None else {"grace_period_seconds": grace}
         self.ask(self.core.delete_namespaced_pod, name, self.namespace, **options)
 
     def log(self, pod: str, lines: int) -> list[str]:
         """The last lines of a pod's log; none when the pod no longer exists, or has logged nothing."""
-        # Not ask(): a log is text and no JSON, and what cannot be had of it is no reason to wait or to fail.
+        # Not ask(): a log is text and no JSON, and a missing log is no reason to wait or to fail.
         try:
             answer = self.core.read_namespaced_pod_log(
                 pod, self.namespace, tail_lines=lines, _request_timeout=SECONDS, _preload_content=False
@@ -165,7 +165,7 @@ class Kube:
         return str(answer.data.decode(errors="replace")).splitlines()
 
     def workload_of(self, job: KubernetesObject) -> KubernetesObject | None:
-        """Kueue's view of a job, with why it waits; None when Kueue has none, or is not there."""
+        """Kueue's Workload of a job, with the reason for waiting; None without a Workload, or without Kueue."""
         # By the owner reference: Kueue names a workload after the job and a hash.
         if self.kueue is None:
             return None
@@ -177,7 +177,7 @@ class Kube:
         return None
 
     def _with_why_it_waits(self, workload: KubernetesObject) -> KubernetesObject:
-        """Kueue tries once to write its reason down; when the object changes meanwhile, only an event has it."""
+        """Add the reason from an event: Kueue tries to write it once, which fails if the object changes meanwhile."""
         status = workload.get("status", {})
         conditions = list(status.get("conditions", ()))
         if not any(condition["type"] == "QuotaReserved" for condition in conditions):
@@ -186,7 +186,7 @@ class Kube:
         return {**workload, "status": {**status, "conditions": conditions}}
 
     def refusals(self, kind: JobKind, job: KubernetesObject) -> list[KubernetesObject]:
-        """What was reported of why a job has no pods: of the job, and of the Job that makes its pods."""
+        """Events that explain why a job has no pods: of the job, and of the Job that creates its pods."""
         events = self.events(job)
         if kind.pod_maker:
             name = f"{job['metadata']['name']}{kind.pod_maker}"
@@ -195,7 +195,7 @@ class Kube:
         return [event for event in events if event.get("reason") in kind.refusals]
 
     def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
-        """What was reported of an object, and not of one that had its name before; the newest last."""
+        """Events of an object, without those of an earlier one of the same name; the newest last."""
         meta = thing["metadata"]
         chosen = f"involvedObject.name={meta['name']},involvedObject.uid={meta['uid']}"
         found = self.ask(self.core.list_namespaced_event, self.namespace, field_selector=chosen)
@@ -204,7 +204,7 @@ class Kube:
     def allows(
         self, verb: str, group: str, resource: str, namespaced: bool = True, account: str = "", name: str = ""
     ) -> bool:
-        """Whether this account, or a ServiceAccount of the namespace, may do something, with the object of a name."""
+        """Whether this account, or a ServiceAccount of the namespace, has a right, for all objects or for one name."""
         attributes = {"verb": verb, "group": group, "resource": resource.partition("/")[0]}
         attributes |= {"subresource": resource.partition("/")[2]} if "/" in resource else {}
         attributes |= {"namespace": self.namespace} if namespaced else {}
@@ -216,7 +216,7 @@ class Kube:
         return bool(self.ask(question, {"spec": spec})["status"].get("allowed"))
 
     def knows(self, group: str, version: str, resource: str) -> bool:
-        """Whether the cluster has a type, in this version: several projects share the group kubeflow.org."""
+        """Whether the cluster serves a type in this version: several projects share the group kubeflow.org."""
         found = self.ask(self.custom.get_api_resources, group, version)
         return found is not None and resource in {known["name"] for known in found["resources"]}
 
@@ -225,18 +225,18 @@ class Kube:
         return self.knows(kind.group, kind.version, kind.plural)
 
     def serves(self, group: str, resource: str) -> frozenset[str]:
-        """The versions of an operator's type that the cluster serves, of those that we know."""
+        """The versions of an operator's type that the cluster serves, of those in SERVED."""
         versions = [one.version for one in SERVED if one.group == group]
         return frozenset(version for version in versions if self.knows(group, version, resource))
 
     @cached_property
     def kueue(self) -> str | None:
-        """The newest version of Kueue's API that the cluster serves; None without Kueue. Asked once."""
+        """The newest version of Kueue's API that the cluster serves; None without Kueue. Requested once."""
         served = self.serves(KUEUE, "workloads")
         return next((one.version for one in SERVED if one.group == KUEUE and one.version in served), None)
 
     def fields(self, kind: JobKind) -> set[str] | None:
-        """The fields of a kind's spec in this cluster, as its type says; None where it says nothing about them."""
+        """The fields of a kind's spec in the cluster's OpenAPI schemas; None without a schema."""
         address = f"/openapi/v3/apis/{kind.api_version}"
         how: KubernetesObject = {"auth_settings": ["BearerToken"], "_return_http_data_only": True}
         found = self.ask(self.plain.call_api, address, "GET", **how) or {}
@@ -254,7 +254,7 @@ class Kube:
 
 
 def retry_while_away(question: Callable[[], Answer], watch: Callable[[], None]) -> Answer:
-    """The answer. While the API server is away the request is repeated, and watch is called each time."""
+    """The response. The request is repeated while the API server is away, and watch is called before each attempt."""
     while True:
         watch()
         try:
@@ -274,8 +274,8 @@ def _in_words(error: ApiException) -> UnderstudyError:
         message = str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):
         message = str(error.reason)
-    # A webhook that is down comes as a 500 of the API server's ("failed calling webhook") and may be back in a moment;
-    # one that refuses comes as "denied the request", and will refuse again.
+    # A webhook that is down appears as a 500 of the API server ("failed calling webhook") and may recover in a moment;
+    # one that refuses appears as "denied the request", and will refuse again.
     if error.status in (429, 500, 502, 503, 504) and "denied the request" not in message:
         return Away(f"the API server cannot answer now ({message})")
     if error.status == 403 and " cannot " in message:

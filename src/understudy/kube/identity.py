@@ -1,4 +1,4 @@
-"""Who a pod is: a job's name and labels, by which it is found, and the labels that the network policies go by."""
+"""The identity of jobs and pods: a job's name and labels, and the labels that network policies select."""
 
 from dataclasses import dataclass
 
@@ -6,19 +6,19 @@ from understudy.kube.objects import Metadata, OwnerReference
 from understudy.store.files import sha256
 
 NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
-"""A label of pods that end by themselves, which a service mesh's proxy beside them never does. It also stands before
-the ports that ranks meet on. Without Istio it means nothing."""
+"""A label of pods that end by themselves, unlike a service mesh's sidecar. The sidecar would also intercept the ports
+of the ranks' rendezvous. Without Istio the label has no effect."""
 PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}
 DRIVER = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"}
 """Pods that launch and watch."""
 FETCHES = {"understudy.fetches": "true"}
-"""Those of them that fetch what a recipe names: a way out, and to it the proxy's variables, have these alone."""
+"""Those that fetch data and models of a recipe: only they have egress, and the proxy's variables for it."""
 RUN, STEP, KEY = "understudy.run", "understudy.step", "understudy.key"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Which job this is: a step of a run, and the key of the work that it does."""
+    """The identity of a job: its run and step, and the key of its work."""
 
     run: str
     step: str
@@ -31,14 +31,14 @@ class Identity:
 
     @property
     def labels(self) -> dict[str, str]:
-        """By these it is found."""
+        """The labels by which it is found."""
         return {**PARTS, RUN: self.run[:63], STEP: self.step, KEY: self.key[:40]}
 
     def metadata(self, queue: str | None, owner: OwnerReference | None) -> Metadata:
         """A job's name, labels and owner.
 
         Args:
-            queue: Kueue's LocalQueue; Kueue knows by the label which jobs are its own.
+            queue: Kueue's LocalQueue; Kueue manages the jobs with its label.
             owner: an owner reference; the job is deleted with this object.
         """
         labels = self.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})

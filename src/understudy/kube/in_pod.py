@@ -1,4 +1,4 @@
-"""What a pod asks the API server with its own token, without the Kubernetes client: importing that takes 60 MB."""
+"""Requests of a pod to the API server with its token, without the Kubernetes client: importing that takes 60 MB."""
 
 import json
 import os
@@ -12,13 +12,13 @@ from understudy.errors import Forbidden, UnderstudyError
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 FOLDER = "UNDERSTUDY_SERVICE_ACCOUNT"
-"""Where the token and the API server's certificate are, unless they are where a pod has them."""
+"""Variable with the folder of the token and the API server's certificate, if it is not MOUNTED."""
 MOUNTED = "/var/run/secrets/kubernetes.io/serviceaccount"
 SECONDS = 5.0
 
 
 def in_cluster() -> bool:
-    """Whether there is an API server to ask."""
+    """Whether this process runs in a pod, with an API server."""
     return HOST in os.environ
 
 

@@ -1,6 +1,6 @@
 """The job state: the stage of a job and its reason, read from its objects in the cluster.
 
-Pure functions of what the API answered.
+Pure functions of API responses.
 """
 
 import re
@@ -22,11 +22,11 @@ class JobState:
     stage: Stage
     detail: str = ""
     broken: str = ""
-    """What will not recover without help; it may still be given some time."""
+    """A fault that will not recover without help; it may still be given some time."""
     dead: tuple[str, ...] = ()
-    """Pods that were deleted and do not end: their node does not answer."""
+    """Deleted pods that do not end because their node does not answer."""
     lacks_quota: bool = False
-    """Whether Kueue has not enough for it now."""
+    """Whether Kueue's quota does not suffice for it now."""
 
     @property
     def has_ended(self) -> bool:
@@ -52,8 +52,8 @@ def state_of(
         job: the object in the cluster; None when there is none.
         pods: its pods.
         workload: Kueue's Workload of it.
-        dead: the names of those whose node does not answer.
-        kind: what it is.
+        dead: the names of pods whose node does not answer.
+        kind: of the object.
     """
     # A job that is being deleted counts as gone: its pods may use their grace period, and no new ones start.
     if job is None or "deletionTimestamp" in job["metadata"]:
@@ -131,9 +131,9 @@ def _lacks_quota(workload: KubernetesObject | None) -> bool:
 
 
 def is_never_admitted(said: str) -> bool:
-    """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now."""
+    """Whether no flavor could ever take a job: Kueue's message names all flavors, and one may only be in use now."""
     # "unused quota" may be free later; "maximum capacity" never. A job is hopeless only if every flavor that is in use
-    # now is too small as well: one that only waited for one of several flavors was failed once.
+    # now is too small as well: a job that only waited for one of several flavors was failed once.
     in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", said))
     too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", said))
     misnamed = re.search(r"doesn't match ClusterQueue selector|(Local|Cluster)Queue \S+ doesn't exist", said)

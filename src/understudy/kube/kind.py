@@ -1,4 +1,4 @@
-"""The kinds of object that a job can be in a cluster, and where their fields differ."""
+"""The kinds of object that run a job in a cluster, and the differences between their fields."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,31 +8,31 @@ from understudy.kube.objects import KubernetesObject
 
 @dataclass(frozen=True)
 class JobKind:
-    """A type of training job: where the API keeps it, and how its objects are read."""
+    """A type of training job: its address in the API, and the fields of its objects."""
 
     group: str
     version: str
     plural: str
     name: str
     operator: str
-    """What has to be installed for it."""
+    """The software to install for it."""
     pod_label: str
-    """The label by which a job's pods are found; its value is the job's name."""
+    """The label of a job's pods; its value is the job's name."""
     succeeded: str
-    """The condition that a job has when it ended well, as far as its operator knows."""
+    """The condition by which the operator reports success."""
     container: str
-    """The container that the ranks run in; the operator looks for one of this name."""
+    """The name of the ranks' container, which the operator requires."""
     suspend: tuple[str, ...]
-    """Where below `spec` it says that the job is to wait."""
+    """The path of the suspend flag below `spec`."""
     replaces_pods: bool
     """Whether the operator replaces single pods. Otherwise all pods of a job start together, and pods of an earlier job
     of the same name must have ended before."""
     refusals: tuple[str, ...]
     """The reasons of events that explain why a job has no pods."""
     fields: tuple[str, ...]
-    """What we set of its spec; doctor looks whether the cluster's type has it."""
+    """The fields of its spec that we set; doctor checks whether the cluster's type has them."""
     pod_maker: str = ""
-    """What follows the job's name in that of the Job that makes its pods; empty where the operator makes them."""
+    """The suffix, after the job's name, of the Job that creates its pods; empty if the operator creates them."""
 
     @property
     def api_version(self) -> str:
@@ -41,7 +41,7 @@ class JobKind:
 
     @property
     def missing(self) -> str:
-        """What to do about a cluster without this type."""
+        """The fix for a cluster without this type."""
         fix = f"install {self.operator}, or set `launcher` in the cluster's settings to one that it has"
         return f"this cluster does not know {self.name}s of {self.api_version}: {fix}"
 
@@ -50,7 +50,7 @@ class JobKind:
         return f"{self.pod_label}={job}"
 
     def is_suspended(self, job: KubernetesObject) -> bool:
-        """Whether the job is suspended, by its queue say."""
+        """Whether the job is suspended, for example by its queue."""
         value: Any = job["spec"]
         for key in self.suspend:
             value = value.get(key) or {}

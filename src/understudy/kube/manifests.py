@@ -1,4 +1,4 @@
-"""A tree of manifests as kustomize sees it: the files that a folder is made of, and the objects that they become."""
+"""A tree of manifests as kustomize sees it: the files of a folder, and the objects rendered from them."""
 
 import re
 import shutil
@@ -29,17 +29,17 @@ class Line:
 
     @property
     def place(self) -> str:
-        """Where it is, as editors and compilers write it."""
+        """Its path and number, as editors and compilers write them."""
         here = Path.cwd()
         path = self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
         return f"{path}:{self.number}"
 
 
 def files(folder: Path) -> list[Path]:
-    """The local YAML files that kustomize reads for a folder, each once, the folder's own kustomization first.
+    """The local YAML files that kustomize reads for a folder, each once, the folder's kustomization first.
 
     Raises:
-        InputError: there is no kustomization, or a file that it names is missing or no YAML.
+        InputError: a folder has no kustomization, or an invalid one.
     """
     found: dict[Path, None] = {}
     _collect(folder.resolve(), found)
@@ -84,7 +84,7 @@ def lines(paths: list[Path]) -> Iterator[Line]:
     """All lines of files, without comments.
 
     Raises:
-        InputError: one of them cannot be read.
+        InputError: a file cannot be read.
     """
     for path in paths:
         try:
@@ -96,7 +96,7 @@ def lines(paths: list[Path]) -> Iterator[Line]:
 
 
 def settings(paths: list[Path]) -> dict[str, str]:
-    """The data of the environment's settings, the ConfigMap that says what the environment is; empty without one."""
+    """The data of the ConfigMap that describes the environment; empty if there is none."""
     for path in paths:
         if path.name == KUSTOMIZATION:
             continue
@@ -117,7 +117,7 @@ def tool() -> list[str] | None:
 
 
 def rendered(command: list[str], folder: Path) -> list[KubernetesObject]:
-    """The objects that a folder becomes.
+    """The objects rendered from a folder.
 
     Raises:
         InputError: kustomize cannot build it.
@@ -132,9 +132,9 @@ def folders(folder: Path, things: list[KubernetesObject], repository: str) -> li
     """The folders of this repository that Applications and Kustomizations among the objects deploy.
 
     Args:
-        folder: what the objects were made of.
+        folder: the source of the objects.
         things: the objects.
-        repository: the address by which they name this repository.
+        repository: this repository's address, as the objects name it.
     """
     ours = {
         thing["metadata"]["name"]
@@ -152,7 +152,7 @@ def folders(folder: Path, things: list[KubernetesObject], repository: str) -> li
 
 
 def _below(folder: Path, path: str) -> Path:
-    """A path of the repository, seen from one of its folders."""
+    """The absolute path of a folder of the repository, from another of its folders."""
     for root in folder.resolve().parents:
         if (root / path / KUSTOMIZATION).is_file():
             return (root / path).resolve()

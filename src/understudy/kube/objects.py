@@ -1,17 +1,17 @@
-"""Kubernetes objects as the API writes them: the parts that a job's pod is made of, and one name for all that is read.
+"""Types of Kubernetes objects: the parts of a job's pod, and one alias for objects that are read.
 
-The parts are dictionaries at run time, with Kubernetes' own keys: what a cluster's settings or a KFP task say about
-them goes into the pod as it came. A field that is not listed stays where its part is open, and is refused elsewhere.
+The parts are dictionaries at run time, with Kubernetes' keys: values from a cluster's settings or a KFP task go into
+the pod unchanged. A field that is not listed stays if its part is open, and is refused otherwise.
 """
 
 from typing import Any, Final, Literal, NotRequired, Required, TypeAlias
 
 from pydantic import ConfigDict, with_config
-from typing_extensions import TypedDict  # pydantic reads Python's own only from 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts typing.TypedDict only from 3.12 on
 
 KubernetesObject: TypeAlias = dict[str, Any]
-"""An object, or a part of one, that the API server wrote. Its schema is the cluster's: a custom resource, a node or an
-event of another version has other fields, and only those that a reader names are relied on."""
+"""An object from the API server, or a part of one. Its schema is the cluster's: a custom resource, a node or an event
+of another version has other fields, and code relies only on those that it names."""
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -30,7 +30,7 @@ class OwnerReference(TypedDict):
 
 
 class Metadata(TypedDict):
-    """What an object of ours is called, and how it is found."""
+    """Name, labels and owners of an object that we create."""
 
     name: NotRequired[str]
     labels: dict[str, str]
@@ -38,12 +38,12 @@ class Metadata(TypedDict):
     ownerReferences: NotRequired[list[OwnerReference]]
 
 
-# Where a pod goes
+# Scheduling of a pod
 
 
 @_CLOSED
 class Toleration(TypedDict, total=False):
-    """A taint of nodes that a pod bears."""
+    """A taint of nodes that a pod tolerates."""
 
     key: str
     operator: str
@@ -54,14 +54,14 @@ class Toleration(TypedDict, total=False):
 
 @_OPEN
 class PodAffinityTerm(TypedDict, total=False):
-    """Other pods, and which label of a node defines the same place."""
+    """Other pods, and the node label of the topology."""
 
     topologyKey: Required[str]
     labelSelector: KubernetesObject
 
 
 class WeightedPodAffinityTerm(TypedDict):
-    """A term that is only preferred; weights go from 1 to 100."""
+    """A preferred term, with a weight from 1 to 100."""
 
     weight: int
     podAffinityTerm: PodAffinityTerm
@@ -69,7 +69,7 @@ class WeightedPodAffinityTerm(TypedDict):
 
 @_CLOSED
 class PodAffinity(TypedDict, total=False):
-    """Which other pods a pod wants to be near, or far from."""
+    """Other pods that a pod is placed near to, or far from."""
 
     requiredDuringSchedulingIgnoredDuringExecution: list[PodAffinityTerm]
     preferredDuringSchedulingIgnoredDuringExecution: list[WeightedPodAffinityTerm]
@@ -77,14 +77,14 @@ class PodAffinity(TypedDict, total=False):
 
 @_CLOSED
 class Affinity(TypedDict, total=False):
-    """Where a pod wants to be."""
+    """A pod's affinity to nodes and other pods."""
 
     nodeAffinity: KubernetesObject
     podAffinity: PodAffinity
     podAntiAffinity: PodAffinity
 
 
-# What a pod mounts
+# Volumes of a pod
 
 
 @_OPEN
@@ -126,7 +126,7 @@ class ProjectedSource(TypedDict, total=False):
 
 @_OPEN
 class VolumeSource(TypedDict, total=False):
-    """Where a volume's files are: one of these, or a source that only passes through."""
+    """The source of a volume's files: one of these, or another that is passed through."""
 
     persistentVolumeClaim: ClaimSource | None
     emptyDir: EmptyDir | None
@@ -144,7 +144,7 @@ class Volume(VolumeSource):
 
 @_OPEN
 class VolumeMount(TypedDict, total=False):
-    """Where a volume lies in a container."""
+    """The path of a volume in a container."""
 
     name: Required[str]
     mountPath: Required[str]
@@ -152,7 +152,7 @@ class VolumeMount(TypedDict, total=False):
     subPath: str
 
 
-# What a container is told, and may take
+# Environment, resources and rights of a container
 
 
 class FieldRef(TypedDict):
@@ -163,7 +163,7 @@ class FieldRef(TypedDict):
 
 @_OPEN
 class ValueSource(TypedDict, total=False):
-    """Where a variable's value comes from."""
+    """The source of a variable's value."""
 
     fieldRef: FieldRef | None
     secretKeyRef: Reference | None
@@ -181,7 +181,7 @@ class Variable(TypedDict, total=False):
 
 @_CLOSED
 class ContainerClaim(TypedDict):
-    """A device of a pod's that a container has (dynamic resource allocation)."""
+    """A container's claim to a device of its pod (dynamic resource allocation)."""
 
     name: str
     request: NotRequired[str]
@@ -196,13 +196,13 @@ class ResourceRequirements(TypedDict):
 
 
 class Capabilities(TypedDict):
-    """Linux capabilities that a container gives up."""
+    """Linux capabilities that a container drops."""
 
     drop: list[str]
 
 
 class SecurityContext(TypedDict):
-    """What a container may not do."""
+    """Restrictions of a container."""
 
     allowPrivilegeEscalation: bool
     readOnlyRootFilesystem: bool
@@ -226,13 +226,13 @@ class Container(TypedDict):
 
 
 class SeccompProfile(TypedDict):
-    """Which system calls are filtered."""
+    """The filter of system calls."""
 
     type: Literal["RuntimeDefault"]
 
 
 class PodSecurityContext(TypedDict):
-    """Who a pod's processes are, and whose its disks."""
+    """The user of a pod's processes, and the group of its volumes."""
 
     runAsNonRoot: bool
     seccompProfile: SeccompProfile
@@ -262,7 +262,7 @@ class PodSpec(TypedDict):
 
 
 class PodTemplate(TypedDict):
-    """What every pod of a job is made from."""
+    """The template of all pods of a job."""
 
     metadata: Metadata
     spec: PodSpec

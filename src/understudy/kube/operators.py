@@ -1,4 +1,4 @@
-"""What versions of the operators around us serve and support, by their types and release notes."""
+"""The APIs and features of the operators around us by release, from their types and release notes."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ SECRETS = "external-secrets.io"
 
 @dataclass(frozen=True)
 class Served:
-    """A version of an operator's API: which releases of the operator have it."""
+    """A version of an operator's API, and the releases that serve it."""
 
     operator: str
     group: str
@@ -19,7 +19,7 @@ class Served:
     until: Version | None
     """The first release that does not serve it any more."""
     component: str
-    """What in manifests/components makes our objects be of this version; empty where they are without it."""
+    """The folder in manifests/components that sets our objects to this version; empty if it is their default."""
 
     def is_in(self, release: Version) -> bool:
         """Whether a release serves it."""
@@ -36,7 +36,7 @@ SERVED = (
 PYTORCHJOBS_OFF = (0, 19)
 """The first Kueue whose default settings do not manage PyTorchJobs."""
 TRAINER_OF_KUEUE = (((0, 20), (2, 3)), ((0, 14), (2, 1)))
-"""From which Kueue on TrainJobs can be queued, and the Trainer that it needs; the newest first."""
+"""First Kueue releases that queue TrainJobs, each with the Trainer that it needs; the newest first."""
 TRAINER = (2, 1)
 """The first Trainer whose TrainJobs have the fields that we set."""
 

@@ -1,4 +1,4 @@
-"""The owner of a launcher's pod, which outlives it: it owns the job too, and the job is deleted with it."""
+"""The owner of a launcher's pod, which outlives it: it owns the job too, so that the job is deleted with it."""
 
 import os
 import socket

@@ -17,16 +17,16 @@ def why_ended(kube: Kube, owner: OwnerReference) -> str:
 
     Args:
         kube: the namespace.
-        owner: an owner reference; of what is neither a Job nor a Workflow nothing is known.
+        owner: an owner reference; one that is neither a Job nor a Workflow counts as running.
     """
     if owner["kind"] not in ("Job", "Workflow"):
         return ""
     name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
-    if found is None or found["metadata"]["uid"] != owner["uid"]:  # another one of its name is none of its business
+    if found is None or found["metadata"]["uid"] != owner["uid"]:  # a later object of the same name
         return f"{name} no longer exists"
     if "deletionTimestamp" in found["metadata"]:
         return f"{name} was deleted"
-    # "Terminate" in KFP sets the deadline to 0 and keeps the Workflow, so what it owns keeps running (KFP 2.17).
+    # "Terminate" in KFP sets the deadline to 0 and keeps the Workflow, so its objects keep running (KFP 2.17).
     if found["spec"].get("activeDeadlineSeconds") == 0:
         return f"{name} was terminated"
     ended = true_conditions(found).keys() & ENDED or found.get("status", {}).get("phase") in ENDED_PHASES

@@ -1,8 +1,8 @@
-"""What a pool may add to its jobs' pods: what a fabric or a platform needs, and nothing that undoes what protects.
+"""Pod patches: additions of a pool to its jobs' pods, for a fabric or a platform, that weaken no protection.
 
-It is written as a part of a pod's template, and merged as Kubernetes merges: containers and volumes by their names. It
-only adds. A field is refused unless it is known to be harmless: whoever writes it may not get a token, a Secret, files
-of another job, or a way past the network policies.
+A patch is a part of a pod's template, merged as Kubernetes merges: containers and volumes by their names. It only adds.
+Fields are on an allowlist: a patch must not give its author a token, a Secret, files of another job, or a way past the
+network policies.
 """
 
 import posixpath
@@ -19,21 +19,21 @@ from understudy.kube.objects import ContainerClaim, KubernetesObject, Reference,
 _CLOSED = with_config(ConfigDict(extra="forbid"))
 
 CONTAINERS = {kind.container for kind in KINDS.values()}
-"""What the ranks' container is called, by one operator or the other; a patch may use either name."""
+"""Names of the ranks' container, one for each operator; a patch may use either."""
 OWN_VOLUMES = {"store", "tmp", "shm", "cache"}
 OWN_PATHS = ("/tmp", "/dev/shm", "/var/cache/understudy")
 OWN_LABELS = re.compile(
     r"(app\.kubernetes\.io|training\.kubeflow\.org|trainer\.kubeflow\.org|jobset\.sigs\.k8s\.io|batch\.kubernetes\.io)/"
     r"|understudy\.|(controller-uid|job-name|kueue\.x-k8s\.io/queue-name|sidecar\.istio\.io/inject)$"
 )
-"""By these jobs, their pods and the network policies find each other."""
+"""Labels by which jobs, their pods and the network policies find each other."""
 OWN_VARIABLES = re.compile(
     r"(UNDERSTUDY|MLFLOW|PET)_|(HOME|PATH|PYTHONPATH|PYTHONDONTWRITEBYTECODE|LD_PRELOAD|LD_LIBRARY_PATH|OMP_NUM_THREADS"
     r"|TOKENIZERS_PARALLELISM|HF_HUB_OFFLINE)$"
 )
 UNSAFE_NOTES = re.compile(r"(container\.apparmor\.security\.beta|seccomp\.security\.alpha)\.kubernetes\.io/")
 SOURCES = {"configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"}
-"""Of volumes; any other could be a token, a Secret, or the node's own files."""
+"""Allowed sources of volumes; any other could be a token, a Secret, or the node's files."""
 ELSEWHERE = {
     "nodeSelector": "write it as node_selector of the pool",
     "tolerations": "write it as tolerations of the pool",
@@ -51,7 +51,7 @@ ELSEWHERE = {
 
 @_CLOSED
 class MetadataPatch(TypedDict, total=False):
-    """What others read off a pod: a network plugin, a queue, a mesh."""
+    """Metadata of a pod for a network plugin, a queue or a mesh."""
 
     annotations: dict[str, str]
     labels: dict[str, str]
@@ -68,7 +68,7 @@ class ResourcesPatch(TypedDict, total=False):
 
 @_CLOSED
 class ContainerPatch(TypedDict, total=False):
-    """Of the container that the ranks run in."""
+    """A patch of the ranks' container."""
 
     name: Required[str]
     env: list[Variable]
@@ -78,7 +78,7 @@ class ContainerPatch(TypedDict, total=False):
 
 @_CLOSED
 class PodSpecPatch(TypedDict, total=False):
-    """Of the pod. Where it goes is in the pool's own keys."""
+    """A patch of the pod's spec. Its scheduling is in other keys of the pool."""
 
     runtimeClassName: str
     schedulerName: str
@@ -98,7 +98,7 @@ class PodPatch(TypedDict, total=False):
 
 
 def check(patch: Mapping[str, Any], gpu: str | None) -> None:
-    """Refuse what a pool may not say, before the rest of it is read.
+    """Refuse fields that a pool may not set, before the rest of the pool is validated.
 
     Args:
         patch: as it was written.
@@ -121,9 +121,9 @@ def check_places(patch: PodPatch, claim: str, mount: str) -> None:
     """Refuse another way to the store, or a mount that hides it.
 
     Args:
-        patch: what check() let through.
+        patch: accepted by check().
         claim: the store's.
-        mount: where it lies.
+        mount: its mount path.
 
     Raises:
         ValueError: the message names the field and the fix.
@@ -206,7 +206,7 @@ def _check_variable(variable: Variable, where: str) -> None:
 
 
 def _check_fields(value: Any, kind: str, where: str) -> None:
-    """Refuse a field that Kubernetes' own type does not have: the API server would leave it out without a word."""
+    """Refuse a field that the Kubernetes type does not have: the API server would drop it silently."""
     from kubernetes import client
 
     if kind.startswith("list["):

@@ -1,6 +1,6 @@
-"""Reading pods: whether one starts, what it waits for, whether its node answers, and how it ended.
+"""The state of pods: whether one starts, why it waits, whether its node answers, and how it ended.
 
-Pure functions of what the API answered.
+Pure functions of API responses.
 """
 
 import re
@@ -21,17 +21,17 @@ def name(pod: KubernetesObject) -> str:
 
 
 def phase(pod: KubernetesObject) -> str:
-    """Pending, Running, Succeeded or Failed; a pod that nothing is known of yet is pending."""
+    """Pending, Running, Succeeded or Failed; a pod without a status is pending."""
     return str(pod.get("status", {}).get("phase", "Pending"))
 
 
 def has_ended(pod: KubernetesObject) -> bool:
-    """Whether nothing of a pod runs any more, or ever will."""
+    """Whether a pod has ended for good."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
 def unschedulable(pod: KubernetesObject) -> str:
-    """Why the scheduler finds no node for a pod; nothing when it has found one."""
+    """Why the scheduler has no node for a pod; empty otherwise."""
     for condition in pod.get("status", {}).get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message") or condition.get("reason"))
@@ -39,7 +39,7 @@ def unschedulable(pod: KubernetesObject) -> str:
 
 
 def image_error(pod: KubernetesObject) -> str:
-    """Why a container's image cannot be pulled; nothing when it can, as far as is known."""
+    """Why a container's image cannot be pulled; empty without an error so far."""
     for container, reason, message in _waiting(pod):
         if reason in BROKEN_IMAGE:
             fix = "push it, or give the pod's ServiceAccount an imagePullSecret"
@@ -48,7 +48,7 @@ def image_error(pod: KubernetesObject) -> str:
 
 
 def start_error(pod: KubernetesObject) -> str:
-    """Why a container that has its image cannot start; nothing when it can, as far as is known."""
+    """Why a container that has its image cannot start; empty without an error so far."""
     for _, reason, message in _waiting(pod):
         if reason in BROKEN_POD:
             return f"{name(pod)} cannot start: {message}"
@@ -56,7 +56,7 @@ def start_error(pod: KubernetesObject) -> str:
 
 
 def _waiting(pod: KubernetesObject) -> Iterable[tuple[KubernetesObject, str, str]]:
-    """Containers that wait, each with the reason and the message."""
+    """All containers, each with the reason and the message of its waiting state."""
     for container in pod.get("status", {}).get("containerStatuses", ()):
         waiting = container.get("state", {}).get("waiting") or {}
         reason = str(waiting.get("reason", ""))
@@ -65,28 +65,28 @@ def _waiting(pod: KubernetesObject) -> Iterable[tuple[KubernetesObject, str, str
 
 def is_dead(pod: KubernetesObject, now: float) -> bool:
     """Whether a deleted pod has outlived its grace period, by this machine's clock: nothing on its node ends it."""
-    since = pod["metadata"].get("deletionTimestamp")  # that is the time at which the grace period ends
+    since = pod["metadata"].get("deletionTimestamp")  # the time at which the grace period ends
     return since is not None and now > seconds(since) + CLOCK_SKEW
 
 
 def overdue(pods: Iterable[KubernetesObject], now: float) -> tuple[str, ...]:
-    """The names of those that are dead by this machine's clock: good enough to be shown, not to act on."""
+    """The names of dead pods by this machine's clock: good enough to be shown, not to act on."""
     return tuple(name(pod) for pod in pods if is_dead(pod, now))
 
 
 def first_pending(pods: Iterable[KubernetesObject]) -> KubernetesObject:
-    """A pod that waits; there has to be one."""
+    """The first pending pod, which must exist."""
     return next(pod for pod in pods if phase(pod) == "Pending")
 
 
 def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
-    """Why a pod does not get its volumes or its network, and for how many seconds that has been so.
+    """Why a pod does not get its volumes or its network, and for how many seconds.
 
     Args:
-        events: all that was reported of the pod, the newest last; of one that got them, something else comes after.
+        events: all events of the pod, the newest last; a pod that got its volumes has a later event.
     """
-    # A pod whose network could not be set up is retried, and the kubelet reports SandboxChanged before each try: taken
-    # for the newest event, it would mean that the pod had got past its mounts.
+    # The kubelet retries a pod whose network could not be set up, and reports SandboxChanged before each try. As the
+    # newest event, it would mean that the pod had got past its mounts.
     told = [event for event in events if event.get("reason") != "SandboxChanged"]
     failures = [event for event in told if event.get("reason") in MOUNT_FAILURES]
     dated = [event for event in failures if event.get("lastTimestamp")]
@@ -99,22 +99,22 @@ def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
 
 
 def death(pods: Iterable[KubernetesObject]) -> str:
-    """Why a job's pods ended, as far as Kubernetes knows: the first one's reason, exit code and message."""
+    """Why a job's pods ended, according to Kubernetes: the first failure's reason, exit code and message."""
     return min(_deaths(pods), default=("", "", ""))[2]
 
 
 def first_dead(pods: Iterable[KubernetesObject]) -> str:
-    """The name of the pod that ended first; the others may only have lost it. Empty when none ended badly."""
+    """The name of the pod that failed first; others may have failed because of it. Empty if none failed."""
     return min(_deaths(pods), default=("", "", ""))[1]
 
 
 def _deaths(pods: Iterable[KubernetesObject]) -> Iterable[tuple[str, str, str]]:
-    """When pods failed, their names, and how."""
+    """The time, pod and description of each failure."""
     for pod in pods:
         status = pod.get("status", {})
         if phase(pod) == "Failed" and status.get("reason"):
-            # Evicted or preempted: the pod as a whole has a reason and no time, and sorts before its containers' ends,
-            # which only followed from it.
+            # Evicted or preempted: the pod as a whole has a reason but no time. It sorts before the ends of its
+            # containers, which only followed from it.
             yield "", name(pod), f"{name(pod)} was ended ({status['reason']}): {status.get('message', '')}"
         for ended in _terminated(pod):
             if ended.get("exitCode"):
@@ -123,12 +123,12 @@ def _deaths(pods: Iterable[KubernetesObject]) -> Iterable[tuple[str, str, str]]:
 
 
 def out_of_memory(pod: KubernetesObject) -> KubernetesObject | None:
-    """The end of a container that the kernel killed for its memory; None when there was none."""
+    """The terminated state of a container that was killed out of memory (OOM); None if there is none."""
     return next((ended for ended in _terminated(pod) if ended.get("reason") == "OOMKilled"), None)
 
 
 def _terminated(pod: KubernetesObject) -> Iterable[KubernetesObject]:
-    """How containers ended; of one that was started again, how it ended the time before."""
+    """The terminated states of containers; for a restarted one, of the time before."""
     for container in pod.get("status", {}).get("containerStatuses", ()):
         ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
         if ended:
@@ -136,7 +136,7 @@ def _terminated(pod: KubernetesObject) -> Iterable[KubernetesObject]:
 
 
 def was_disrupted(pods: Iterable[KubernetesObject]) -> bool:
-    """Whether a pod was evicted, for a reason outside of it."""
+    """Whether a pod was evicted for a reason outside of it."""
     return any(
         condition["type"] == "DisruptionTarget" and condition["status"] == "True"
         for pod in pods
@@ -145,7 +145,7 @@ def was_disrupted(pods: Iterable[KubernetesObject]) -> bool:
 
 
 def memory_limit(pod: KubernetesObject) -> str | None:
-    """How much memory a pod's first container may take."""
+    """The memory limit of a pod's first container."""
     limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
-    found: str | None = limits.get("memory")  # none: the kernel killed it for what its node has
+    found: str | None = limits.get("memory")  # without a limit, an OOM kill is about the node's memory
     return found

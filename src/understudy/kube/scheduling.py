@@ -1,6 +1,6 @@
-"""Whether a pod that waits can ever get a node: what nodes there are, and what a cluster autoscaler says.
+"""Whether a pending pod can ever get a node, from the nodes and a cluster autoscaler's events.
 
-Pure functions of what the API answered.
+Pure functions of API responses.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,18 +12,18 @@ from understudy.kube.settings import STORE
 
 SCALING = {"TriggeredScaleUp", "Nominated"}  # the cluster autoscaler's event, and Karpenter's
 NO_NODE_NOW = ("in backoff after failed scale-up", "max cluster")
-"""Why the cluster autoscaler may not ask now whether a kind of node would do."""
+"""Reasons why the cluster autoscaler does not consider a kind of node now."""
 ALL_NODES = "max node group size reached"
-"""The same for a kind that has all its nodes: judge by these, once they are there."""
+"""The same for a kind that has all its nodes: these decide, once they are there."""
 
 
 def is_scaling(events: Sequence[KubernetesObject]) -> bool:
-    """Whether a cluster autoscaler makes a node for these pods now."""
+    """Whether a cluster autoscaler is adding a node for these pods."""
     return any(event.get("reason") in SCALING for event in events)
 
 
 def knows_a_node(events: Sequence[KubernetesObject]) -> bool:
-    """Whether a cluster autoscaler knows a kind of node that would do, even if the cloud has none of them now."""
+    """Whether a cluster autoscaler has a suitable kind of node, even if the cloud has none of these now."""
     return any(event.get("reason") in {*SCALING, "FailedScaleUp"} for event in events)
 
 
@@ -38,13 +38,13 @@ def has_all_nodes(events: Sequence[KubernetesObject]) -> bool:
 
 
 def _refusal(events: Sequence[KubernetesObject]) -> list[str]:
-    """The newest reason of the cluster autoscaler's for making no node; none when it gave none."""
+    """The cluster autoscaler's newest reason for not adding a node; empty if it gave none."""
     return [event["message"] for event in events if event.get("reason") == "NotTriggerScaleUp"][-1:]
 
 
 def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
-    """Why no node could take a pod even if it were empty; nothing when one could."""
-    # What is allocatable, not what is free: other pods end, but a node does not grow.
+    """Why no node could take a pod even if it were empty; empty if one could."""
+    # Allocatable resources, not free ones: other pods end, but a node does not grow.
     fitting = _matching_nodes(pod, nodes)
     if not fitting:
         wanted = ", ".join(f"{key}={value}" for key, value in (pod["spec"].get("nodeSelector") or {}).items())
@@ -57,7 +57,7 @@ def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
 
 
 def has_its_kind(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> bool:
-    """Whether a node is there that a pod chooses and that has some of everything that it asks for."""
+    """Whether a node matches a pod's selector, and has some of every resource that it requests."""
     offers = [node["status"].get("allocatable", {}) for node in _matching_nodes(pod, nodes)]
     return any(_has_all(offer, _requests(pod)) for offer in offers)
 
@@ -68,7 +68,7 @@ def _has_all(offer: Mapping[str, str], names: Iterable[str]) -> bool:
 
 
 def shared_claims(pod: KubernetesObject) -> list[str]:
-    """The claims whose other pods this pod has to share a node with: where one node has the store."""
+    """The claims whose pods have to share a node with this pod, if the store is on one node."""
     terms = pod["spec"].get("affinity", {}).get("podAffinity", {}).get(REQUIRED, ())
     found = [(term.get("labelSelector") or {}).get("matchLabels", {}).get(STORE) for term in terms]
     return [claim for claim in found if claim]
@@ -80,7 +80,7 @@ def _matching_nodes(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) ->
 
 
 def has_labels(node: KubernetesObject, selector: Mapping[str, str]) -> bool:
-    """Whether a node selector takes this node."""
+    """Whether a node selector matches this node."""
     labels = node["metadata"].get("labels") or {}
     return selector.items() <= labels.items()
 

@@ -1,6 +1,6 @@
-"""Where a cluster's jobs run: its node pools, image, claim and queue, defined in one file that every step reads.
+"""A cluster's settings for jobs: its node pools, image, claim and queue, in one file that every step reads.
 
-The file is a ConfigMap in the cluster, mounted where UNDERSTUDY_CLUSTER points; manifests/settings has some.
+The file is a ConfigMap in the cluster, mounted where UNDERSTUDY_CLUSTER points; manifests/settings has examples.
 """
 
 import os
@@ -34,7 +34,7 @@ ENVIRONMENT = f"{CONFIG}-environment"
 FETCHING = f"{CONFIG}-fetching"  # the ConfigMap with PROXY for the pods that fetch
 PROXY = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "HF_ENDPOINT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 CERTIFICATES, CERTIFICATES_FOLDER = f"{CONFIG}-certificates", "/etc/understudy-certificates"
-"""A ConfigMap with certificates of one's own, such as a proxy's, and where the pods that fetch have it."""
+"""A ConfigMap with additional certificates, such as a proxy's, and its folder in the pods that fetch."""
 SECRETS = {
     "understudy-mlflow": ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
     "understudy-hub": ("HF_TOKEN",),
@@ -43,7 +43,7 @@ SECRETS = {
 """Secrets that a namespace may have, and their keys: variables of the steps, which ranks never see."""
 SETTINGS = "UNDERSTUDY_CLUSTER"
 LAUNCHER = "UNDERSTUDY_LAUNCHER"
-"""Who runs jobs, as launch/platform.py reads it; not set on one machine."""
+"""The variable with the launcher, as launch/platform.py reads it; not set on one machine."""
 RUN_ID = "UNDERSTUDY_RUN_ID"
 """The run that a driver's pod stands for."""
 CACHES = {"csi", "emptyDir", "ephemeral", "persistentVolumeClaim"}
@@ -52,17 +52,17 @@ STORE = "understudy.store"  # the label of pods that mount the store
 SIZE = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?")
 
 RENAMED = {"patience": "launcher_timeout"}
-"""Settings of version 0.1 that have another name now."""
+"""Settings of version 0.1 that were renamed."""
 
 
 class Settings(BaseModel):
-    """A part of the cluster's settings: frozen, and nothing unknown in it."""
+    """A part of the cluster's settings: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Pool(Settings):
-    """Nodes of one kind, and how a pod gets there."""
+    """Nodes of one kind, and the scheduling of pods on them."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -70,9 +70,9 @@ class Pool(Settings):
     gpu: str | None = None
     """The resource that counts its GPUs, such as nvidia.com/gpu; a process gets one of them."""
     topology: str | None = None
-    """The node label of a rack or block; pods of a job are packed into one where that is possible."""
+    """The node label of a rack or block; pods of a job are packed into one if possible."""
     pod_patch: PodPatch = {}
-    """What its jobs' pods need besides: annotations, resources of a fabric, volumes, a runtime class."""
+    """Additions to its jobs' pods: annotations, resources of a fabric, volumes, a runtime class."""
 
     @model_validator(mode="before")
     @classmethod
@@ -88,36 +88,36 @@ class Pool(Settings):
 
 
 ANYWHERE = Pool()
-"""Any node that nothing keeps a pod away from."""
+"""Any node without taints."""
 
 
 class Cluster(Settings):
-    """What jobs need to know about the cluster that they run in."""
+    """The settings of a cluster for the jobs in it."""
 
     image: str
-    """The trainer's."""
+    """The trainer's image."""
     launcher: Literal["pytorchjob", "trainjob"] = "pytorchjob"
     """The operator that runs jobs: the Kubeflow Training Operator, or Kubeflow Trainer."""
     claim: str
-    """The ReadWriteMany claim that holds the store; ReadWriteOnce will do for one_node."""
+    """The ReadWriteMany claim of the store; ReadWriteOnce suffices for one_node."""
     one_node: bool = False
-    """All pods that mount the claim run on one node, since no storage class gives it to several."""
+    """Run all pods that mount the claim on one node, since no storage class shares it between several."""
     mount: Annotated[str, Field(pattern="^/")] = "/var/lib/understudy"
-    """Where every pod mounts the claim, or folders of it; UNDERSTUDY_HOME of the steps lies below it."""
+    """The path at which every pod mounts the claim, or folders of it; the steps' UNDERSTUDY_HOME is below it."""
     service_account: str = "default"
-    """Of the ranks, which need no right at all."""
+    """Of the ranks, which need no rights."""
     queue: str | None = None
     """Kueue's LocalQueue for jobs that name none."""
     pools: dict[str, Pool] = {}
     pool: str | None = None
-    """The pool of jobs that name none, and of what launches and watches; nodes for CPUs, where GPU nodes are dear."""
+    """The pool of jobs that name none, and of the pods that launch and watch; CPU nodes, if GPU nodes are expensive."""
     launcher_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds without a launcher after which a job's ranks take a checkpoint and leave."""
+    """Seconds without a launcher after which a job's ranks write a checkpoint and exit."""
     environment: dict[str, str] = {}
-    """Variables of every rank. No secret belongs here: it can be read in the job."""
+    """Environment variables of every rank. Not for secrets: the job shows them."""
     cache: VolumeSource | None = None
-    """A volume on the nodes' own disks, as a pod names it, such as {emptyDir: {sizeLimit: 20Gi}}: what a job's ranks
-    read is copied there once per node."""
+    """A volume source on the nodes' disks, such as {emptyDir: {sizeLimit: 20Gi}}: the inputs of a job's ranks are
+    copied there once per node."""
 
     @field_validator("mount")
     @classmethod
@@ -151,7 +151,7 @@ class Cluster(Settings):
     def _check_patches(cls, value: dict[str, Pool], about: ValidationInfo) -> dict[str, Pool]:
         for name, pool in value.items():
             if not {"claim", "mount"} <= about.data.keys():
-                break  # these are wrong themselves
+                break  # these are invalid themselves
             try:
                 pod_patch.check_places(pool.pod_patch, about.data["claim"], about.data["mount"])
             except ValueError as error:
@@ -167,7 +167,7 @@ class Cluster(Settings):
 
     @property
     def kind(self) -> JobKind:
-        """What a job is in this cluster."""
+        """The kind of object that runs a job in this cluster."""
         return KINDS[self.launcher]
 
     @property
@@ -177,7 +177,7 @@ class Cluster(Settings):
 
     @property
     def default_pool(self) -> Pool:
-        """The nodes of what names no pool."""
+        """The pool of jobs that name none."""
         return self.pools[self.pool] if self.pool else ANYWHERE
 
     def queue_of(self, resources: Resources) -> str | None:
@@ -185,7 +185,7 @@ class Cluster(Settings):
         return resources.queue or self.queue
 
     def pool_of(self, resources: Resources, where: str) -> Pool:
-        """The nodes that a job asks for.
+        """The pool that a job names, or the default pool.
 
         Raises:
             InputError: there is no such pool.
@@ -205,12 +205,12 @@ def _known(pools: Mapping[str, Pool]) -> str:
 
 
 def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> Affinity:
-    """Which nodes a pod wants for the sake of its pool and of other pods: those of its job are spread over nodes.
+    """A pod's affinity to nodes of its pool and to other pods: those of its job are spread over nodes.
 
     Args:
-        cluster: where it runs.
-        pool: its nodes.
-        near: labels of its job's pods, whose rack it wants to share.
+        cluster: of the pod.
+        pool: of the pod.
+        near: labels of its job's pods, preferably in the same rack.
     """
     wanted = pool.affinity.copy() if pool.affinity else Affinity()
     if near and not cluster.one_node:
@@ -225,14 +225,14 @@ def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> Affinity:
 
 
 def _preferring(pods: PodAffinity | None, term: PodAffinityTerm) -> PodAffinity:
-    """What a pool says of other pods, and a wish more; the pool's own is left as it is."""
+    """A copy of a pool's affinity to other pods, with one more preferred term."""
     more = pods.copy() if pods else PodAffinity()
     more[PREFERRED] = [*more.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": term}]
     return more
 
 
 def _term(labels: Mapping[str, str], topology: str) -> PodAffinityTerm:
-    """Pods with these labels, and which label of a node defines the same place."""
+    """A term for pods with these labels, and the node label of the topology."""
     return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": topology}
 
 
@@ -282,7 +282,7 @@ def cluster_settings() -> Cluster:
 
 
 def requests(resources: Resources, pool: Pool) -> Mapping[str, str]:
-    """What one pod of a job asks for."""
+    """The resource requests of one pod of a job."""
     asked = {"cpu": resources.cpu, "memory": resources.memory}
     if pool.gpu and resources.device != "cpu":
         asked[pool.gpu] = str(resources.processes)

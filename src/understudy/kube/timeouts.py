@@ -7,22 +7,22 @@ from typing import TypeVar
 from understudy.kube.api import Away, Refused
 
 RECOVERY = 60.0  # seconds in which a fault may recover: a registry, a webhook, an image that is pushed late
-UNMOUNTED = 600.0  # the same for volumes: a disk that was on a dead node is taken from it after six minutes
-SETTLE = 10.0  # seconds that the outcomes of a finished job may take to be seen on the volume
+UNMOUNTED = 600.0  # the same for volumes: a disk is detached from a dead node after six minutes
+SETTLE = 10.0  # seconds until the outcomes of a finished job are visible on the volume
 TERMINATION = 10.0  # seconds beyond its grace period that a pod may take: its node hears of it later
 RESIZE = 10.0  # seconds from one number of nodes to the next smaller one
-STARTS = 10  # of a job without progress
+STARTS = 10  # starts of a job without progress
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a volume that does not recover without help
 
 Answer = TypeVar("Answer")
 
 
 class Retries:
-    """Lets requests fail for a while.
+    """Tolerance for requests that fail for a while.
 
     Args:
         clock: seconds, from any beginning.
-        say: called with what does not answer.
+        say: called with each error.
     """
 
     def __init__(self, clock: Callable[[], float], say: Callable[[str], None]) -> None:
@@ -30,13 +30,13 @@ class Retries:
         self._failing_since: dict[str, float] = {}
 
     def call(self, what: str, attempt: Callable[[], Answer]) -> Answer | None:
-        """The answer; None when there is none now: without limit for the API server, for a minute for all else.
+        """The result; None if it fails: without limit while the API server is away, and otherwise for a minute.
 
         The job does not need the API server, and its files show its progress.
 
         Args:
-            what: what is asked; of each, the minute begins with the first failure after a success.
-            attempt: asks it.
+            what: a name for the request; its minute begins with the first failure after a success.
+            attempt: makes the request.
         """
         try:
             answer = attempt()

@@ -1,1 +1,1 @@
-"""What a recipe takes before anything runs: memory, time, cost; found by running the real loop without memory."""
+"""Memory, time and cost of a recipe before anything runs, estimated by running the real loop without memory."""

@@ -1,4 +1,4 @@
-"""A rank whose tensors have no memory, among ranks that are not there: torch's FakeTensors and fake process group."""
+"""A rank whose tensors have no memory, among ranks that do not exist: torch's FakeTensors and fake process group."""
 
 import gc
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ from understudy.recipe import Degrees, Train
 
 @contextmanager
 def rank_among_absent(train: Train, found: Degrees, rank: int, precision: torch.dtype) -> Iterator[Spread]:
-    """A rank of a training, as its models are spread there, with its degrees and the precision of matrix products."""
-    # Cycles are looked for before a step, and not among all that was imported. In the middle of one, the collector ends
-    # storages for Python that torch still has: eight blocks that are computed again had 10.9 GB for 8.8.
+    """The spread of a training's models on one rank, by its degrees and the precision of matrix products."""
+    # Cycles are collected before a step, and not among imported modules. During a step, the collector frees Python's
+    # storages that torch still has: eight recomputed blocks measured 10.9 GB instead of 8.8.
     gc.freeze()
     gc.disable()
     try:
@@ -38,7 +38,7 @@ def rank_among_absent(train: Train, found: Degrees, rank: int, precision: torch.
 
 @contextmanager
 def _no_processes(world_size: int, rank: int) -> Iterator[None]:
-    """A process group whose other ranks are not there, and whose collectives do nothing."""
+    """A process group without other ranks, whose collectives do nothing."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
@@ -46,12 +46,12 @@ def _no_processes(world_size: int, rank: int) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]  # its answers name groups of this one
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]  # its entries name these process groups
 
 
 @contextmanager
 def _real_meshes() -> Iterator[None]:
-    """Device meshes made within, by fully_shard, with the numbers of their ranks."""
+    """Give device meshes that fully_shard creates within the context real tensors of ranks."""
     plain = DeviceMesh.__init__
 
     @wraps(plain)

@@ -1,7 +1,7 @@
-"""What operations make of tensors without memory, remembered by what they were given.
+"""A cache of operations' results on FakeTensors, by their inputs.
 
-FakeTensorMode remembers it, too, for tensors on any device and with sizes that are symbols, and takes ten times as long
-to look it up. What is not plain here is asked of it.
+FakeTensorMode has a cache, too, for any device and symbolic sizes, and takes ten times as long for a lookup. It
+computes the results that are not plain enough for this cache.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,16 +18,16 @@ Key = tuple[Any, ...]
 PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 """Types of numbers and settings that may be part of a key."""
 AGAIN = (torch.Tag.inplace_view, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-"""Of operations that are asked each time."""
+"""Tags of operations that are never cached."""
 WRITING = {"aten", "fsdp"}
-"""Where operations are from whose answer is nothing: they write into what they are given."""
+"""Namespaces of operations that may return None because they write into their inputs."""
 UNKNOWN: Any = object()
 MODE = torch._C._TorchDispatchModeKey.FAKE
 
 
 @dataclass(frozen=True)
 class Like:
-    """A tensor that an operation has made."""
+    """The properties of a tensor that an operation returned."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -35,23 +35,23 @@ class Like:
     dtype: torch.dtype
     device: torch.device
     inference: bool
-    """Whether it is of torch's inference mode, or of a tensor that is."""
+    """Whether it is an inference tensor, or a view of one."""
     given: int | None
-    """Which of the tensors that it was given has its storage; None where it is new."""
+    """The index of the input tensor with its storage; None if the storage is new."""
 
 
 Answer = tuple[type, tuple[Like | int | None, ...]]
-"""A tensor, or a tuple or list of several: what each is like, or which of those given it is."""
+"""A tensor, or a tuple or list of several: the properties of each, or the index of the input that it is."""
 
 _remembered: dict[Key, Answer | None] = {}
-"""None is of what has to be asked each time. Nothing in it is of one trace alone."""
+"""None marks results that cannot be cached. No entry depends on a single trace."""
 
 
 class Answers:
-    """Those to the operations of a trace.
+    """The results of a trace's operations.
 
     Args:
-        mode: in which tensors have no memory.
+        mode: the trace's FakeTensorMode.
     """
 
     def __init__(self, mode: FakeTensorMode) -> None:
@@ -59,7 +59,7 @@ class Answers:
         self._said: dict[torch.device, dict[str, Any]] = {}
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What an operation makes."""
+        """The result of an operation."""
         tensors: list[FakeTensor] = []
         if torch._C._get_dispatch_mode(MODE) is not self._mode:
             return func(*args, **kwargs)
@@ -106,7 +106,7 @@ class Answers:
         return (kind, tuple(found)) if len(new) == len(set(new)) else None
 
     def _like(self, made: Any, storages: Mapping[int, int], tensors: list[FakeTensor]) -> Like | None:
-        """None of what is not plain, or lies in a storage of another size than its own."""
+        """The properties of a tensor; None if it is not plain, or its storage has another size than they imply."""
         if type(made) is not FakeTensor or made.fake_mode is not self._mode or made.constant is not None:
             return None
         if made.layout is not torch.strided or made.requires_grad or made.dispatch_keys or made.is_conj():
@@ -114,7 +114,7 @@ class Answers:
         given = storages.get(made.untyped_storage()._cdata)
         shape, stride, offset = tuple(made.shape), made.stride(), int(made.storage_offset())
         if given is not None and len(storages) < len(tensors):
-            return None  # another time it may be a view of another of them
+            return None  # inputs share a storage; next time it may view another one
         like = Like(shape, stride, offset, made.dtype, made.fake_device, made.is_inference(), given)
         again = self._made(like, tensors)
         alike = again.untyped_storage().nbytes() == made.untyped_storage().nbytes()
@@ -136,7 +136,7 @@ class Answers:
             return self._without_memory(meta, like.device)
 
     def _without_memory(self, meta: Tensor, device: torch.device) -> Tensor:
-        """As FakeTensor's constructor, whose questions have the same answers each time."""
+        """Do as FakeTensor's constructor, without its checks, which have the same results each time."""
         if device not in self._said:
             self._said[device] = dict(FakeTensor(self._mode, meta, device).__dict__)
         made: Tensor = Tensor._make_subclass(
@@ -148,7 +148,7 @@ class Answers:
 
 
 def _key(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: list[FakeTensor]) -> Key | None:
-    """All that an answer follows from; None where it does not follow from sizes, types and settings alone."""
+    """The inputs that determine a result; None if sizes, types and settings alone do not."""
     parts = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
     if not _describe(args, parts, tensors):
         return None

@@ -1,9 +1,9 @@
-"""Attention as it is in a training on a GPU, where tensors are planned on a CPU and have no values.
+"""Attention as in a training on a GPU, although planned tensors are on a CPU and have no values.
 
-- In fp32 a GPU has no fused kernel for heads that share keys: torch writes the weights of all positions out, and keeps
+- In fp32 a GPU has no fused kernel for grouped-query attention: torch materialises the attention weights, and keeps
   them for the backward pass. A CPU has one.
-- transformers asks the positions of a batch whether several documents are packed in its sequences, and builds a mask
-  where it gets no answer. Recipes say it.
+- transformers inspects a batch's positions for packed documents, and builds a mask if it cannot read them. The recipe
+  states whether documents are packed.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 @contextmanager
 def attention_of(device: str, *, packed: bool) -> Iterator[None]:
-    """Within it, attention takes what it takes in a training.
+    """Within the context, attention takes as much memory as in a training.
 
     Args:
-        device: on which, cpu or cuda.
-        packed: whether sequences are of several documents.
+        device: of the training, cpu or cuda.
+        packed: whether sequences consist of several documents.
     """
     from transformers import masking_utils
 
@@ -43,6 +43,6 @@ def attention_of(device: str, *, packed: bool) -> Iterator[None]:
 
 
 def _is_fused(query: Tensor, key: Tensor) -> bool:
-    """(B, heads, positions, width) each."""
+    """Whether there is a fused kernel for a query and a key of (B, heads, positions, width) each."""
     full = query.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
     return not full or query.shape[-3] == key.shape[-3]

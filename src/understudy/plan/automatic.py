@@ -1,4 +1,4 @@
-"""`strategy: auto`: the recipe with the degrees in its place that the plan ranks first."""
+"""`strategy: auto`: replaced in a recipe by the degrees that the plan ranks first."""
 
 from collections.abc import Callable
 
@@ -11,18 +11,18 @@ from understudy.plan.remedies import lacking
 from understudy.recipe import Degrees, Recipe
 
 SECTIONS = {"teacher": "teacher", "distill": "student"}
-"""Where the recipe describes each job's training."""
+"""The recipe's section of each job's training."""
 
 
 def decided(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
-    """The recipe with degrees wherever it leaves them to the plan.
+    """The recipe with degrees in place of every `auto`.
 
     Args:
-        recipe: is planned for the hardware that its resources name, or CPUs where its device is cpu.
-        say: told what was chosen.
+        recipe: planned for the hardware in its resources, or CPUs if its device is cpu.
+        say: called with each choice.
 
     Raises:
-        InputError: nothing fits (the message says what would), or it is not said on what the training runs.
+        InputError: nothing fits (the message has a remedy), or the hardware is not given or not in the table.
     """
     known = table()
     with workers() as pool:
@@ -36,10 +36,10 @@ def decided(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
 
 
 def best_degrees(job: Job, hardware: Hardware, found: Ranking) -> Degrees:
-    """The fastest that fit.
+    """The fastest degrees that fit.
 
     Raises:
-        InputError: none does.
+        InputError: none fit.
     """
     first = nearest(job, found)
     if first.fits:
@@ -49,10 +49,10 @@ def best_degrees(job: Job, hardware: Hardware, found: Ranking) -> Degrees:
 
 
 def nearest(job: Job, found: Ranking) -> Estimate:
-    """The fastest that fits, or what comes nearest to it.
+    """The fastest estimate that fits, or else the one nearest to fitting.
 
     Raises:
-        InputError: none makes sense.
+        InputError: no degrees make sense.
     """
     if found.estimates:
         return found.estimates[0]
@@ -69,7 +69,7 @@ def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
 
 
 def _kind(job: Job, known: dict[str, Hardware]) -> str:
-    """What a job runs on, by its name in the table."""
+    """The name of a job's hardware in the table."""
     names = ", ".join(known)
     where = f"resources.{job.name}.hardware"
     if job.hardware is None:

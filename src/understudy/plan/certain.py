@@ -1,7 +1,7 @@
-"""The least that a job takes, by which it may be refused before it begins: what is not certain is not counted.
+"""Lower bounds of a job's memory and disk space, by which it may be refused before it begins.
 
-Activations and libraries come on top, so a job that passes may run out of memory all the same. Nothing here imports
-torch.
+Only certain needs count. Activations and libraries come on top, so a job that passes may still run out of memory (OOM).
+Nothing here imports torch.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from typing import Literal
 from understudy.recipe import Degrees, Optimizer, TeacherPrecision, Train
 
 AT_ONCE = 3
-"""Checkpoints in a training's folder, at most: two that are kept (parallel/checkpoint.py), and one being written."""
+"""Most checkpoints in a training's folder: two that are kept (parallel/checkpoint.py), and one being written."""
 
 OUTER = 2
-"""Numbers for each weight that replicas which train apart keep together: the outer weight and its momentum."""
+"""Numbers per weight that DiLoCo's replicas share: the outer weight and its momentum."""
 
 
 SMALLER: dict[TeacherPrecision, int] = {"fp32": 1, "bf16": 2, "int8": 4, "nf4": 8}
-"""What a model's bytes are at most divided by: with int8 and nf4 some of its weights stay as they are."""
+"""Largest divisor of a model's bytes: with int8 and nf4 some weights keep their precision."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of the weights that a training holds, once; 0 of what is not known before it begins."""
+    """Bytes of one copy of a training's weights; 0 if unknown before it begins."""
 
     model: int
     teacher: int
@@ -36,17 +36,17 @@ def training_memory(
     held: Held,
     teacher_shards: int | None = None,
 ) -> int:
-    """Bytes of the nodes' memory that all ranks of a training hold together, at the least.
+    """Lower bound of the nodes' memory in bytes, over all ranks of a training.
 
-    They are most when it has gradients, or when its last checkpoint is written, which every rank copies its part for.
+    The peak is while gradients exist, or while the last checkpoint is written, for which every rank copies its part.
 
     Args:
         train: the recipe's settings.
-        found: its degrees; each of `dp_replicate` copies is whole, whatever parts it is in.
-        device: where ranks compute. On GPUs what is offloaded, and a checkpoint's copy, is in the nodes' memory.
-        teacher_precision: what the teacher is kept in.
+        found: its degrees; each of `dp_replicate` copies is complete, however it is sharded.
+        device: where ranks compute. On GPUs, offloaded parameters and a checkpoint's copy are in the nodes' memory.
+        teacher_precision: of the teacher's weights.
         held: the weights.
-        teacher_shards: how many ranks hold a copy of the teacher together.
+        teacher_shards: ranks that hold one copy of the teacher together.
     """
     state, gradients = _state(train, held.model), _trained(train, held.model)
     if device == "cuda" and "parameters" not in train.offload:
@@ -57,7 +57,7 @@ def training_memory(
 
 
 def training_disk(train: Train, model: int) -> int:
-    """Bytes that a training writes before it ends, at the least, while all of them are there.
+    """Lower bound of the bytes that a training has on disk at the same time.
 
     Args:
         train: the recipe's settings.
@@ -71,46 +71,46 @@ def training_disk(train: Train, model: int) -> int:
 
 
 def taken_over(model: int) -> int:
-    """Bytes of a finished model, in the job's folder and in the copy that goes into the store."""
+    """Bytes of a finished model: in the job's folder, and as a copy in the store."""
     return 2 * model
 
 
 def evaluation_memory(found: Degrees, device: Literal["cpu", "cuda"], models: int) -> int:
-    """Bytes of the nodes' memory that all ranks of an evaluation hold together, at the least.
+    """Lower bound of the nodes' memory in bytes, over all ranks of an evaluation.
 
     Args:
         found: its degrees.
         device: where ranks compute.
-        models: bytes of the weights of all models together.
+        models: bytes of all models' weights together.
     """
     return found.dp_replicate * models if device == "cpu" else 0
 
 
 def saves(train: Train) -> int | None:
-    """How many checkpoints a training writes that is neither interrupted nor over early; None where it has epochs."""
+    """The number of checkpoints of a training that is not interrupted or stopped early; None if it counts epochs."""
     if train.steps is None:
         return None
     return -(-train.steps // train.checkpoint_every) + (train.guard is not None)
 
 
 def _state(train: Train, model: int) -> int:
-    """Bytes of weights and optimiser, of which a checkpoint is a copy."""
+    """Bytes of weights and optimiser state, as in a checkpoint."""
     copies = moments(train.optimizer) + (train.average is not None) + OUTER * (train.diloco is not None)
     return _weights(train, model) + int(copies * _trained(train, model))
 
 
 def moments(optimizer: Optimizer) -> float:
-    """How many bytes an optimiser keeps at the least for each byte of a weight in fp32."""
+    """Lower bound of an optimiser's bytes for each byte of an fp32 weight."""
     if optimizer.name == "sgd":
         return float(optimizer.momentum > 0)
     return {"adamw": 2.0, "adamw8bit": 0.5}[optimizer.name]
 
 
 def _weights(train: Train, model: int) -> int:
-    """Bytes of the weights in a training, of which those that stay frozen may be kept in fewer."""
+    """Bytes of the weights in a training; frozen weights may be in a lower precision."""
     return model // SMALLER[train.lora.frozen_precision] if train.lora else model
 
 
 def _trained(train: Train, model: int) -> int:
-    """Bytes of the weights that have gradients; of adapters, which are small, none are counted."""
+    """Bytes of the weights that have gradients; adapters are small and not counted."""
     return 0 if train.lora else model

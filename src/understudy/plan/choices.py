@@ -1,4 +1,4 @@
-"""Every set of degrees that a number of processes has, and why some of them make no sense for a training."""
+"""All sets of degrees for a number of processes, and the reasons why some make no sense for a training."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from understudy.recipe.training_rules import degree_conflicts
 
 
 def all_degrees(world: int) -> list[Degrees]:
-    """Those whose product is the number of processes."""
+    """All sets of degrees whose product is the number of processes."""
     return [Degrees.model_validate(dict(zip(AXES, factors, strict=True))) for factors in _factorings(world, len(AXES))]
 
 
@@ -24,7 +24,7 @@ def _factorings(number: int, count: int) -> Iterator[tuple[int, ...]]:
 
 
 def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
-    """Why degrees are not for this training, as far as its sizes say; None if they may be."""
+    """The reason why degrees do not suit a training's sizes; None if they may."""
     train = planned.train
     parts = found.readers * train.gradient_accumulation_steps
     if train.batch_size % parts:
@@ -66,7 +66,7 @@ def _of_the_teacher(planned: Planned, found: Degrees) -> str | None:
 
 
 def suited(planned: Planned, found: Degrees) -> Degrees:
-    """The degrees, with keys and values in a ring where heads cannot be exchanged, which sends less."""
+    """The degrees, with a ring of keys and values where heads do not divide; an exchange of heads sends less."""
     ring = found.model_copy(update={"cp_comm_type": "ring"}) if found.cp > 1 else found
     exchanges = not any(count % found.head_parts for count in _heads(planned))
     return found if exchanges or refusal(planned, ring, found.tp) else ring

@@ -1,4 +1,4 @@
-"""What DistributedDataParallel holds beside a model: its buckets of gradients, as large as all of them."""
+"""Memory of DistributedDataParallel beside a model: buckets as large as all gradients."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Copies(nn.Module):
-    """DistributedDataParallel's memory: it copies gradients into buckets. Its own code wants tensors with memory."""
+    """A stand-in for DistributedDataParallel, which copies gradients into buckets, and itself needs real tensors."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -16,5 +16,5 @@ class Copies(nn.Module):
         self.buckets = {parameter: {"bucket": torch.empty(parameter.numel())} for parameter in trained}
 
     def forward(self, *given: Any, **named: Any) -> Any:
-        """What the model says."""
+        """The model's outputs."""
         return self.module(*given, **named)

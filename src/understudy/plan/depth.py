@@ -1,7 +1,7 @@
-"""What a deep model takes, from shallow ones: each further block adds what one more of few has added.
+"""Traces of deep models, extrapolated from shallow ones: each further block adds as much as one more of a few.
 
-A language model's blocks are alike, and its trace is mostly the same block again and again. Memory at the peak, work
-and traffic grow on a line with their number, from the first few blocks on.
+A language model's blocks are alike, and its trace mostly repeats one block. Peak memory, computation and traffic grow
+linearly with the number of blocks, from the first few on.
 """
 
 import re
@@ -23,19 +23,19 @@ from understudy.plan.trace import Planned, Traced, laid_out, traces
 from understudy.recipe import Degrees, Lora
 
 FEW = 4
-"""Blocks of the smaller model that is traced, of each of its stages, and of its teacher. At two, a block that is
-gathered beforehand and one that is let go are the same ones, and the next adds more than further ones."""
+"""Blocks that are traced, in each stage and in the teacher. With two, the block that is gathered ahead and the block
+that is freed are the same ones, and the next block adds more than further ones."""
 
 
 @dataclass(frozen=True)
 class Depth:
-    """How many blocks a model has, all alike, and where its configuration says so."""
+    """The number of a model's identical blocks, and the setting of its configuration for it."""
 
     blocks: int
     setting: str
 
     def cut(self, description: Description, count: int) -> Description:
-        """The same model with so many of them."""
+        """The same model with so many blocks."""
         assert description["kind"] == "transformers"
         config = dict(description["config"])
         for name, value in config.items():
@@ -46,7 +46,7 @@ class Depth:
 
 
 def depth(description: Description, where: str) -> Depth | None:
-    """A model's depth; None where its blocks are not all alike, or code of one's own makes them."""
+    """A model's depth; None if its blocks are not all alike, or are built by custom code."""
     if description["kind"] != "transformers" or description.get("code"):
         return None
     from transformers import AutoConfig
@@ -65,17 +65,17 @@ def depth(description: Description, where: str) -> Depth | None:
 
 
 Depths = tuple[Depth | None, Depth | None]
-"""Of a model and of its teacher."""
+"""Depths of a model and of its teacher."""
 
 
 def depths(planned: Planned) -> Depths:
-    """Of the models of a training."""
+    """The depths of a training's models."""
     teacher = depth(planned.teacher, "teacher.model") if planned.teacher else None
     return depth(planned.model, planned.where) if _trains_alike(planned.train.lora) else None, teacher
 
 
 def _trains_alike(lora: Lora | None) -> bool:
-    """Whether what is trained of each block is the same: no pattern may be of some blocks' numbers."""
+    """Whether the same part of each block is trained: no LoRA pattern may match block numbers."""
     return lora is None or not re.search(r"[\d\[?]", " ".join((*lora.modules, *lora.whole)))
 
 
@@ -86,11 +86,11 @@ def deep_traces(planned: Planned, found: Degrees, known: Depths, device: str, pr
         planned: the training.
         found: its degrees.
         known: the depths of the training's models.
-        device: whose allocator counts, cpu or cuda.
+        device: cpu or cuda, for its allocator.
         precision: of matrix products.
 
     Raises:
-        InputError: the model cannot be spread like this.
+        InputError: the model cannot be spread with these degrees.
     """
     own, taught = known
     per_rank = planned.train.pipeline.stages_per_rank if found.pp > 1 else 1
@@ -109,7 +109,7 @@ def deep_traces(planned: Planned, found: Degrees, known: Depths, device: str, pr
 
 
 def _shares(planned: Planned, found: Degrees, own: Depth) -> list[int]:
-    """How many blocks each rank of a pipeline has."""
+    """The number of blocks on each rank of a pipeline."""
     if found.pp == 1:
         return [own.blocks]
     ranks = homes(planned.train.pipeline, found.pp)
@@ -122,7 +122,7 @@ def _shares(planned: Planned, found: Degrees, own: Depth) -> list[int]:
 
 
 def _on_line(start: Traced, further: Sequence[tuple[Further, float]]) -> Traced:
-    """What is at `start`, and so many times what each further block adds."""
+    """The trace `start`, plus each increment times its number of further blocks."""
 
     def number(first: int, added: Iterable[int]) -> int:
         return round(first + sum(more * times for more, (_, times) in zip(added, further, strict=True)))

@@ -1,4 +1,4 @@
-"""What a run writes into the store: models, which stay, and each training's checkpoints, which go when it ends."""
+"""Disk space of a run in the store: models, which stay, and each training's checkpoints, which its end removes."""
 
 from dataclasses import dataclass
 
@@ -16,20 +16,20 @@ class Disk:
     """Of the finished model's weights."""
     checkpoint: int
     checkpoints: int
-    """How many there are at the same time, at most."""
+    """The most that exist at the same time."""
     best: int
-    """Of the best weights so far, where the recipe keeps them; without those that replace them."""
+    """Of the best weights so far, if the recipe keeps them; without those that replace them."""
 
     @property
     def most(self) -> int:
-        """While it runs: when the last checkpoint is written, or when the model is copied out of the job's folder."""
+        """The peak: while the last checkpoint is written, or while the model is copied out of the job's folder."""
         running = self.checkpoints * self.checkpoint + 2 * self.best
         ending = min(self.checkpoints, AT_ONCE - 1) * self.checkpoint + self.best + 2 * self.model
         return max(running, ending)
 
 
 def disk(job: Job, own: Estimate) -> Disk:
-    """What a training takes of the store."""
+    """A training's disk space in the store."""
     train = job.planned.train
     model = weights_of(job.planned.model, job.planned.where).files
     count = saves(train)

@@ -1,4 +1,4 @@
-"""What processes run on: memory, speed, links and price, from a table that a file may replace."""
+"""Kinds of hardware: memory, speed, links and price, from a table that a file may replace."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -16,18 +16,18 @@ Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Hardware(Section):
-    """One kind of GPU, or a CPU, as one process has it."""
+    """One kind of GPU, or a CPU, per process."""
 
     memory: Amount
     """GiB."""
     tflops: dict[str, Amount]
-    """By precision, fp32 among them; one that is missing, it does not compute in."""
+    """By supported precision, fp32 among them."""
     link: Amount
     """GB/s to processes on the same node, one way."""
     network: Amount
-    """GB/s to those on others."""
+    """GB/s to processes on other nodes."""
     price: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    """USD an hour."""
+    """USD per hour."""
     host: Amount = 2.0
     """GiB of its node's memory that a process takes beside tensors: Python, libraries, and on GPUs CUDA and NCCL."""
 
@@ -40,7 +40,7 @@ class Hardware(Section):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether there is a CUDA context beside the tensors."""
+        """Whether it is a GPU, with a CUDA context beside the tensors: more than 1 TFLOPS in some precision."""
         return max(self.tflops.values()) > 1
 
 
@@ -48,10 +48,10 @@ def table(path: Path | None = None) -> dict[str, Hardware]:
     """Kinds of hardware by name.
 
     Args:
-        path: a file like the one that comes along.
+        path: a file in the form of hardware.yaml, which is the default.
 
     Raises:
-        InputError: the file cannot be read, or is none.
+        InputError: the file cannot be read, or is no such table.
     """
     source = path or files("understudy.plan") / "hardware.yaml"
     try:

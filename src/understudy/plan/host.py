@@ -1,4 +1,4 @@
-"""What a training takes of its nodes' own memory: processes, tensors on CPUs, and the copy that a checkpoint is of."""
+"""Host memory of a training: processes, tensors on CPUs, and the copy from which a checkpoint is written."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ from understudy.plan.job import Job
 
 @dataclass(frozen=True)
 class HostMemory:
-    """Bytes on a node, at most. Cached files are not in it: the system drops them when memory is short."""
+    """Upper bound of bytes on a node, without the page cache, which the system drops when memory is short."""
 
     processes: int
     """Python and libraries, and on GPUs CUDA and NCCL."""
     tensors: int
     """Of ranks that compute on CPUs, at their peak."""
     checkpoint: int
-    """Copies of weights and optimiser, which are written while training goes on; every rank copies what it has."""
+    """Copies of weights and optimiser state, written while training continues; every rank copies its part."""
     limit: int | None
-    """What the recipe's resources give a node, where they say so."""
+    """A node's memory in the recipe's resources, if it is set."""
 
     @property
     def all(self) -> int:
@@ -27,12 +27,12 @@ class HostMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether it is within the limit, where there is one."""
+        """Whether it is within the limit, if there is one."""
         return self.limit is None or self.all <= self.limit
 
 
 def host_memory(job: Job, own: Estimate, hardware: Hardware) -> HostMemory:
-    """What a training takes on each node; as if all of its ranks held what the one with most does."""
+    """A training's memory on each node, as if all ranks held as much as the largest one."""
     return HostMemory(
         processes=round(hardware.host * GIB) * job.processes,
         tensors=0 if hardware.is_gpu else own.traced.peak.bytes * job.processes,

@@ -1,4 +1,4 @@
-"""Data and models as a recipe and models' configurations tell of them, before any data or weight was read."""
+"""Placeholder examples and model descriptions, from the recipe and model configurations; no data or weight is read."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from understudy.models.pretrained import Head, foreseen
 from understudy.recipe import Model, PretrainedModel, Recipe
 
 CLASSES = 10
-"""Of images whose labels nobody has counted yet; their last layer is small."""
+"""Labels assumed for images before they are counted; the last layer is small."""
 
 
 def tokens_of(recipe: Recipe) -> int:
-    """How many tokens the recipe's vocabulary has, at most; of a pretrained tokenizer its files tell.
+    """The largest vocabulary that the recipe allows; for a pretrained tokenizer, the size from its files.
 
     Raises:
-        InputError: there is no such tokenizer.
+        InputError: the pretrained tokenizer does not exist.
     """
     if recipe.task != "causal-lm":
         return 0
@@ -29,11 +29,11 @@ def tokens_of(recipe: Recipe) -> int:
 
 
 def facts_of(recipe: Recipe, tokens: int) -> Facts:
-    """What examples.json is going to say, as far as it decides what a model takes.
+    """The expected examples.json, as far as it decides a model's size.
 
     Args:
-        recipe: of which nothing was read yet.
-        tokens: the size of a vocabulary, for texts.
+        recipe: the recipe, before its data is read.
+        tokens: the size of the vocabulary, for texts.
     """
     if recipe.task == "causal-lm":
         text = recipe.text
@@ -57,16 +57,16 @@ def facts_of(recipe: Recipe, tokens: int) -> Facts:
 
 
 def description_of(model: Model, facts: Facts, where: str, head: Head) -> Description:
-    """What a model is; of a pretrained one its configuration is read, and fetched from the hub.
+    """A model's description; a pretrained model's configuration is read, and fetched from the hub.
 
     Args:
         model: the recipe's section.
         facts: of its examples.
-        where: the recipe's path of it, for errors.
-        head: a pretrained one's, as for fetch().
+        where: the section's path, for errors.
+        head: for a pretrained model, as in fetch().
 
     Raises:
-        InputError: it cannot be, or its files are not there.
+        InputError: the model is invalid, or its files are missing.
     """
     if isinstance(model, PretrainedModel):
         return foreseen(model, facts, where, head)
@@ -75,7 +75,7 @@ def description_of(model: Model, facts: Facts, where: str, head: Head) -> Descri
 
 @dataclass(frozen=True)
 class Imagined:
-    """Examples without content."""
+    """Examples without content, all zeros."""
 
     facts: Facts
     count: int
@@ -93,11 +93,11 @@ class Imagined:
         return pixels, torch.zeros(len(indices), dtype=torch.int64)
 
     def positions(self, indices: Indices) -> Tensor | None:
-        """Where in its document each token is, where sequences are of several."""
+        """The position of each token in its document; None unless sequences keep several documents apart."""
         if not keeps_apart(self.facts):
             return None
         return torch.zeros(len(indices), self.facts["sequence_length"], dtype=torch.int64)
 
     def targets(self, indices: Indices) -> int:
-        """How many targets these examples have together."""
+        """The number of targets in these examples."""
         return len(indices) * (self.facts["sequence_length"] if self.facts["task"] == "causal-lm" else 1)

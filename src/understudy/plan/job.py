@@ -1,4 +1,4 @@
-"""The trainings of a recipe, each with what it runs on."""
+"""The trainings of a recipe, each with its hardware."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
 
 EXAMPLES = 2**20
-"""Whose number does not matter to a step."""
+"""An arbitrary number: a step does not depend on it."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Job:
     processes: int
     """On each node."""
     hardware: str | None
-    """Its kind, where the recipe names it, or CPU where it asks for one."""
+    """Its kind, if the recipe names it; CPU if the recipe asks for one."""
     memory: int | None = None
-    """Bytes of each node, where the recipe says what it gets in a cluster."""
+    """Bytes of each node, if the recipe sets them for a cluster."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
     def checkpoint(self, own: Estimate) -> int:
@@ -39,7 +39,7 @@ class Job:
         return one + self._of_replicas(one) * own.degrees.dp_replicate
 
     def _of_replicas(self, state: int) -> int:
-        """Bytes that a checkpoint has of each replica that trains apart, beside what all keep together."""
+        """Bytes of each DiLoCo replica in a checkpoint, beside the state that replicas share."""
         train = self.planned.train
         if train.diloco is None:
             return 0
@@ -47,12 +47,12 @@ class Job:
         return int(state * inner / (inner + OUTER))
 
     def place(self, hardware: Hardware) -> Place:
-        """What it runs on."""
+        """The hardware, nodes and processes that it runs on."""
         return Place(hardware, self.nodes, self.processes)
 
     @property
     def degrees(self) -> Degrees | None:
-        """The recipe's; None where it leaves them to the plan."""
+        """The recipe's degrees; None for `auto`."""
         strategy = self.planned.train.strategy
         return None if strategy == "auto" else degrees(strategy, self.nodes, self.processes)
 
@@ -61,7 +61,7 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
     """The recipe's trainings, in their order.
 
     Raises:
-        InputError: a model cannot be, or a pretrained one's configuration or tokenizer is not to be had.
+        InputError: a model is invalid, or a pretrained model's configuration or tokenizer is not available.
     """
     facts = facts_of(recipe, tokens_of(recipe))
     examples = Imagined(facts, EXAMPLES)

@@ -1,6 +1,6 @@
-"""A ledger of memory: what every operation allocates and frees, of which kind it is, and when it is most.
+"""A ledger of memory: the allocations and frees of every operation, their kind, and the peak.
 
-It sees operations as torch dispatches them, on tensors with memory or without.
+It sees operations as torch dispatches them, on tensors with or without memory.
 """
 
 import weakref
@@ -32,29 +32,29 @@ Kind = Literal[
 ]
 COLLECTIVES = {"c10d", "_c10d_functional", "fsdp"}
 SENDING = {"c10d", "_c10d_functional"}
-"""What fully_shard, pipelines and sequences in parts send with, and what split layers do."""
+"""Namespaces of collectives that send: of fully_shard, pipelines and context parallel, and of tensor parallel."""
 WAIT = torch.ops._c10d_functional.wait_tensor.default
 DEVICE = torch.ops.prim.device.default
 Block = tuple[int, int]
-"""One of a model's repeated blocks: in which list, and at which place of it."""
+"""One of a model's repeated blocks: its list, and its index there."""
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The most memory that was held."""
+    """The peak of memory."""
 
     bytes: int
     phase: str
     kinds: dict[Kind, int]
     within: Block | None = None
-    """The block that was at work then."""
+    """The block that was running at the peak."""
     blocks: Mapping[Block, Counter[Kind]] = field(default_factory=dict)
-    """What of it each block had made."""
+    """The bytes that belong to each block, by kind."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """What was computed and sent up to a moment."""
+    """Computation and traffic up to a moment."""
 
     flops: int
     traffic: Counter[tuple[str, tuple[int, ...]]]
@@ -62,14 +62,14 @@ class Count:
 
 @dataclass
 class Work:
-    """What a block computes and sends."""
+    """A block's computation and traffic."""
 
     flops: int = 0
     traffic: Counter[tuple[str, tuple[int, ...]]] = field(default_factory=Counter)
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """What watching() has seen. FakeTensorMode is entered before it, where tensors have no memory.
+    """A record of the operations in watching(). If tensors have no memory, FakeTensorMode is entered before it.
 
     Args:
         vocabulary: the last dimension of logits.
@@ -80,14 +80,14 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.phase = "build"
         self.block: Block | None = None
-        """Which one is at work."""
+        """The block that is running."""
         self.places: dict[nn.Module, Block] = {}
         """Blocks by their module."""
         self.work: defaultdict[Block | None, Work] = defaultdict(Work)
         self.traffic: Counter[tuple[str, tuple[int, ...]]] = Counter()
         """Bytes that this rank hands to collectives, by operation and ranks."""
         self.flops = 0
-        """Floating-point operations of products of matrices, and of attention."""
+        """Floating-point operations of matrix products and attention."""
         self._vocabulary, self._grain = vocabulary, grain
         self._changes: list[tuple[int, int, str, Block | None]] = []
         self._sizes: dict[int, int] = {}
@@ -99,14 +99,16 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here, and what keeps dynamo out takes as long as a small operation."""
+        """Nothing is compiled here, and keeping dynamo out takes as long as a small operation."""
         return False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Within it, what happens is entered. Storages change their size behind the dispatcher's back, too: fully_shard
-        frees what it has gathered. What DTensor does with whole shapes, once, to find those of parts, is not of the
-        training. Stages send their gradients after the backward passes of all blocks, and for each block it is its own.
+        """Record all operations within the context.
+
+        Storages also change size without the dispatcher: fully_shard frees all-gathered parameters. DTensor's
+        operations on whole shapes, to find the shapes of parts, are not recorded: they are not part of the training.
+        Stages send gradients after the backward passes of all blocks; each belongs to its own block.
         """
         mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         self._answers = Answers(mode) if mode else None
@@ -144,23 +146,23 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """One operation; those on DTensors come again, on what this rank has of them."""
+        """Record one operation; operations on DTensors return as operations on local tensors."""
         if func is DEVICE and isinstance(args[0], FakeTensor) and not args[0].fake_mode.in_kernel_invocation:
-            return args[0].fake_device  # asked for so often that the long way is a tenth of a trace
+            return args[0].fake_device  # queried so often that dispatching it takes a tenth of a trace
         for kind in types:
             if issubclass(kind, DTensor):
                 return NotImplemented
         return self._entered(func, args, kwargs or {})
 
     def _entered(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What an operation makes."""
+        """Run and record an operation, and return its result."""
         if func is WAIT and isinstance(args[0], FakeTensor):
-            return args[0]  # what it returns with memory; torch 2.15 makes another tensor where there is none
-        if func.namespace == "profiler":  # which has no tensors, and a mode of theirs takes it for one that might
+            return args[0]  # as with real tensors; for FakeTensors, torch 2.15 returns another tensor
+        if func.namespace == "profiler":  # it has no tensors, but FakeTensorMode assumes that it may
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)
         if _comes_apart(func):
-            with self:  # as autograd would take it apart, where there is none
+            with self:  # decompose it as autograd would, where autograd is off
                 made = func.decompose(*args, **kwargs)
             if made is not NotImplemented:
                 return made
@@ -177,19 +179,19 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return made
 
     def mark(self, kind: Kind, tensors: Iterable[Tensor]) -> None:
-        """Say of which kind tensors are, whatever they were taken for."""
+        """Set the kind of tensors, regardless of the recorded kind."""
         for tensor in tensors:
             if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
                 self._kinds[serial] = kind
 
     def own(self, block: Block | None, tensors: Iterable[Tensor]) -> None:
-        """Say to which block tensors belong, whoever made them."""
+        """Assign tensors to a block, regardless of the block that created them."""
         for tensor in tensors:
             if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
                 self._blocks[serial] = block
 
     def forget(self) -> None:
-        """From here on it counts; what is held stays so."""
+        """Start counting anew; live tensors stay recorded."""
         self._changes = [(serial, size, self.phase, self.block) for serial, size in self._sizes.items()]
         self.work.clear()
         self.traffic.clear()
@@ -197,17 +199,17 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def count(self) -> Count:
-        """Up to now."""
+        """Computation and traffic up to now."""
         return Count(self.flops, self.traffic.copy())
 
     def repeat(self, since: Count, times: int) -> None:
-        """Enter what was computed and sent since a moment so many times more."""
+        """Count the computation and traffic since a moment so many times more."""
         self.flops += times * (self.flops - since.flops)
         for which, size in self.traffic.items():
             self.traffic[which] = size + times * (size - since.traffic[which])
 
     def peak(self) -> Peak:
-        """The most that was held since forget()."""
+        """The peak of memory since forget()."""
         held: dict[int, int] = {}
         total = most = at = 0
         for number, (serial, size, _, _) in enumerate(self._changes):
@@ -262,7 +264,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return -(-size // self._grain) * self._grain
 
     def _count_traffic(self, func: Any, args: tuple[Any, ...], made: Any) -> None:
-        """What a collective is handed, or makes, whichever is more: of what is gathered a rank hands over a part."""
+        """Count a collective's input or output, whichever is larger: a rank's input to an all-gather is only a part."""
         tensors = [tensor for tensor in tree_leaves((args, made)) if isinstance(tensor, Tensor)]
         which = func._schema.name.rpartition("::")[2], _ranks(args)
         size = max((tensor.nbytes for tensor in tensors), default=0)
@@ -271,7 +273,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _ranks(args: tuple[Any, ...]) -> tuple[int, ...]:
-    """Those of the group that a collective is handed, or whose name is the last that it is."""
+    """The ranks of a collective's group, which is an argument, or named by the last one."""
     group = next((arg for arg in args if isinstance(arg, torch.ScriptObject)), None)
     if group is not None:
         return tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(group)))
@@ -282,5 +284,5 @@ def _ranks(args: tuple[Any, ...]) -> tuple[int, ...]:
 
 @cache
 def _comes_apart(func: Any) -> bool:
-    """Whether autograd takes an operation apart into others."""
+    """Whether autograd decomposes an operation into others."""
     return func._overloadpacket not in flop_registry and func is not DEVICE and func._can_decompose()

@@ -1,4 +1,4 @@
-"""How many steps a training has whose recipe counts epochs, as far as its data tells before it is ingested."""
+"""The number of steps of a training that counts epochs, estimated from its data before ingestion."""
 
 from understudy.data.raw import Broken
 from understudy.data.sources.registry import read
@@ -6,15 +6,15 @@ from understudy.errors import InputError
 from understudy.recipe import Recipe, Train
 
 ENOUGH = 2**28
-"""Bytes of records that are looked at; the others are taken to be like them."""
+"""Bytes of records that are sampled; the others are assumed to be alike."""
 TOKEN = 3
-"""Bytes of a token, about, of any text and vocabulary."""
+"""Approximate bytes per token, for any text and vocabulary."""
 
 
 def training_examples(recipe: Recipe) -> int | None:
-    """About how many examples there are to train on; None where the data is not here.
+    """The approximate number of training examples; None if the data is not here.
 
-    A share of the records that the recipe sets aside is taken to be that share of their bytes as well.
+    A share of the records that the recipe sets aside is assumed to be the same share of bytes.
     """
     try:
         reading = read(recipe.data.source)
@@ -39,7 +39,7 @@ def training_examples(recipe: Recipe) -> int | None:
 
 
 def steps_of(train: Train, examples: int | None) -> int | None:
-    """How many steps a training has, of about so many examples; None where only the data would tell."""
+    """The number of steps of a training on about so many examples; None if it depends on missing data."""
     if train.steps is not None or examples is None:
         return train.steps
     assert train.epochs is not None

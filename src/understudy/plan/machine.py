@@ -1,4 +1,4 @@
-"""What a training is planned for: the kind of hardware that is named, or else this machine."""
+"""The hardware that a training is planned for: the named kind, or else this machine."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,27 +11,27 @@ from understudy.train.memory import available_memory
 from understudy.train.precision import BF16_FROM, FLOAT8_FROM
 
 CLUSTER = "H100"
-"""What the nodes of a cluster are taken to have where the recipe does not name it."""
+"""The hardware assumed in a cluster if the recipe does not name it."""
 PART = "MIG"
-"""In the name of a part of a GPU, which has a part of its speed."""
+"""In the name of a GPU's partition, which has a part of its speed."""
 GIB = 2**30
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Hardware, and why it is that."""
+    """Hardware, and the reason for its choice."""
 
     kind: str
     hardware: Hardware
     reason: str = ""
-    """In words; empty where it was named."""
+    """Empty if it was named."""
     has_times: bool = True
-    """Whether its speed is known. Otherwise the hardware's speeds order sets of degrees, and give no times."""
+    """Whether its speeds give times. Otherwise they only rank sets of degrees."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One of this machine's."""
+    """A GPU of this machine."""
 
     name: str
     memory: int
@@ -49,17 +49,18 @@ def gpus() -> list[Gpu]:
 
 
 def machine_for(job: Job, named: str | None, known: Mapping[str, Hardware], here: Sequence[Gpu]) -> Machine:
-    """What a training is planned for: what the caller names, or the recipe; without a name a cluster's GPUs for what
-    cannot run here, and otherwise what this machine has.
+    """The hardware that the caller or the recipe names, or else this machine.
+
+    Without a name, a training that cannot run here is planned for a cluster's GPUs.
 
     Args:
         job: the training.
-        named: a kind by its name in the table.
+        named: the caller's choice, by its name in the table.
         known: the table.
         here: this machine's GPUs.
 
     Raises:
-        InputError: the recipe's kind is not in the table, or no GPU there computes in what this machine's does.
+        InputError: the kind is not in the table, or no GPU in it supports all precisions of this machine's.
     """
     kind = named or (None if _is_here(job) else job.hardware)
     if kind:
@@ -74,12 +75,12 @@ def machine_for(job: Job, named: str | None, known: Mapping[str, Hardware], here
 
 
 def _is_here(job: Job) -> bool:
-    """Whether a training asks for a CPU, and for nothing that only a cluster gives."""
+    """Whether a training asks for a CPU, and for nothing that needs a cluster."""
     return job.device == "cpu" and job.hardware == "CPU" and job.nodes == 1 and job.memory is None
 
 
 def _of_gpus(here: Sequence[Gpu], known: Mapping[str, Hardware]) -> Machine:
-    """The one with the least memory: a rank may get any of them."""
+    """The GPU with the least memory: a rank may get any of them."""
     least = min(here, key=lambda gpu: gpu.memory)
     kind = max((kind for kind in known if _is_named(least, kind)), key=len, default=None)
     if kind is None or (PART in least.name and PART not in kind):
@@ -89,14 +90,15 @@ def _of_gpus(here: Sequence[Gpu], known: Mapping[str, Hardware]) -> Machine:
 
 
 def _is_named(gpu: Gpu, kind: str) -> bool:
-    """Whether a row's name is in the GPU's, word for word: A100 as well as NVIDIA GeForce RTX 4090."""
+    """Whether a GPU's name contains a row's, word for word: A100 as well as NVIDIA GeForce RTX 4090."""
     name, row = (f" {' '.join(words.replace('-', ' ').split())} " for words in (gpu.name, kind))
     return row in name
 
 
 def _of_unlisted(gpu: Gpu, count: int, known: Mapping[str, Hardware]) -> Machine:
-    """A GPU without a row: its own memory, and for the order of degrees the speeds of the row nearest to it in memory
-    among those that compute in every precision that it does.
+    """A GPU without a row, with speeds that only rank degrees.
+
+    The speeds are those of the row nearest in memory, among the rows that support all of the GPU's precisions.
     """
     precisions = _precisions(gpu)
     rows = {kind: row for kind, row in known.items() if row.is_gpu and precisions <= row.tflops.keys()}
@@ -115,13 +117,13 @@ def _of_unlisted(gpu: Gpu, count: int, known: Mapping[str, Hardware]) -> Machine
 
 
 def _precisions(gpu: Gpu) -> set[str]:
-    """Those that a GPU computes in."""
+    """The precisions that a GPU supports."""
     since = {"bf16": BF16_FROM, "fp8": FLOAT8_FROM}
     return {"fp32", "fp16", *(name for name, first in since.items() if gpu.capability >= first)}
 
 
 def _of_cpu(processes: int, known: Mapping[str, Hardware]) -> Machine:
-    """This machine's free memory in as many parts, less what each process takes for itself."""
+    """This machine's CPU, with the free memory divided among processes, less the memory beside their tensors."""
     row, free, cores = _row("CPU", known), available_memory(), len(os.sched_getaffinity(0))
     memory = max(free / GIB / processes - row.host, row.host)
     hardware = row.model_copy(update={"memory": memory, "price": 0.0})

@@ -1,4 +1,4 @@
-"""A loss that is computed in many pieces, of which three are traced: those between the first and the last are alike."""
+"""Tracing of losses in many pieces: three are traced, since those between the first and the last are alike."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +15,13 @@ FEW = 3
 
 @contextmanager
 def few_pieces(ledger: Ledger) -> Iterator[None]:
-    """Within it, pieces are left out, and what they would compute and send is entered as if they were not.
+    """Within the context, pieces are left out, but their computation and traffic are counted.
 
-    Of the rows of a piece, which a loss goes through without products, the first are traced alone: what is held beside
-    them is the same for all.
+    A loss goes through a piece in blocks of rows, without matrix products. Only the first block is traced, since all
+    hold the same memory.
 
     Args:
-        ledger: enters what happens.
+        ledger: of the trace.
     """
     every, every_row = States.pieces, fused.row_blocks
 

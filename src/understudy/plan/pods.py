@@ -1,4 +1,4 @@
-"""Jobs whose pods get less memory than they certainly take are refused when a run is compiled or submitted."""
+"""Refusal of jobs whose pods get less memory than they certainly take, when a run is compiled or submitted."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,12 +15,12 @@ from understudy.plan.weights import weights_of
 from understudy.recipe import ArchitectureModel, Model, Recipe, Resources, Train, degrees
 
 FEWEST_TOKENS, FEWEST_LABELS = 258, 2
-"""Of vocabularies and labels that nobody has counted yet."""
+"""Assumed for vocabularies and labels that are not counted yet."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """The least memory that a job takes on all of its nodes together."""
+    """Lower bound of a job's memory on all of its nodes together."""
 
     job: str
     of: str
@@ -28,13 +28,13 @@ class Need:
 
 
 def refuse_small_pods(recipe: Recipe) -> None:
-    """Refuse a job whose nodes get less memory than it takes, whatever it does.
+    """Refuse a job whose nodes get less memory than it certainly takes.
 
     Args:
-        recipe: with degrees. Where `resources.<job>.memory` is not given, nothing is asked.
+        recipe: with degrees. A job without `resources.<job>.memory` is not checked.
 
     Raises:
-        InputError: a node's memory is too little; the message has both numbers.
+        InputError: a node has too little memory; the message has both numbers.
     """
     limited = {job: found for job, found in recipe.resources.by_job.items() if found.memory}
     for need in _needs(recipe, limited) if limited else ():
@@ -69,19 +69,19 @@ def _training(recipe: Recipe, train: Train, resources: Resources, held: Held) ->
 
 
 def _state(train: Train, resources: Resources) -> str:
-    """What of a training is in its nodes' memory."""
+    """A training's tensors in its nodes' memory, in words."""
     if _device(resources) == "cuda" and "parameters" not in train.offload:
         return "the copies of weights and optimiser for a checkpoint"
     return "weights, gradients and the optimiser's state"
 
 
 def _device(resources: Resources) -> Literal["cpu", "cuda"]:
-    """Where ranks compute; on a GPU, where they take less of a node, unless it is certain that they do not."""
+    """The device of ranks; cuda, where they take less of a node's memory, unless they certainly run on CPUs."""
     return "cpu" if resources.device == "cpu" else "cuda"
 
 
 def _fewest(recipe: Recipe) -> Facts:
-    """What examples are going to be, with as few tokens or labels as there may be."""
+    """The expected examples, with the fewest possible tokens or labels."""
     facts = facts_of(recipe, FEWEST_TOKENS)
     if facts["task"] == "causal-lm":
         return facts
@@ -89,8 +89,8 @@ def _fewest(recipe: Recipe) -> Facts:
 
 
 def _bytes(model: Model, facts: Facts, where: str) -> int:
-    """Of a model's weights; 0 where only its files, or code of a user's own, tell them."""
-    with suppress(InputError):  # a configuration that contradicts itself, which the job will tell, or so few tokens
+    """Bytes of a model's weights; 0 where only its files, or a user's own code, determine them."""
+    with suppress(InputError):  # a contradictory configuration, which the job reports, or too few tokens for it
         if isinstance(model, ArchitectureModel):
             return weights_of(description_of(model, facts, where, "new"), where).parameters
     return 0

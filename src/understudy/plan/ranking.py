@@ -1,4 +1,4 @@
-"""Every set of degrees of a training: the fastest that fits first, and why the others make no sense or do not fit."""
+"""A ranking of all sets of degrees of a training: the fastest that fits first, and the reasons against the others."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from understudy.recipe import Degrees
 from understudy.train.precision import BESIDE_FLOAT8, PRECISIONS
 
 ENOUGH = 8
-"""Sets of degrees, from which processes of their own are worth their start."""
+"""Number of sets of degrees from which worker processes are worth their start-up."""
 
 
 Watched = Callable[[Iterable[Estimate | str], int], Iterable[Estimate | str]]
@@ -30,7 +30,7 @@ Watched = Callable[[Iterable[Estimate | str], int], Iterable[Estimate | str]]
 
 @dataclass(frozen=True)
 class Place:
-    """What a training runs on."""
+    """The hardware, nodes and processes of a training."""
 
     hardware: Hardware
     nodes: int
@@ -40,10 +40,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Sets of degrees for as many processes as a place has."""
+    """Sets of degrees for a place's number of processes."""
 
     estimates: tuple[Estimate, ...]
-    """The fastest first, and what does not fit last, the smallest first."""
+    """Those that fit, the fastest first; then those that do not, the smallest first."""
     refused: tuple[tuple[Degrees, str], ...]
     """Those that make no sense, with the reason."""
 
@@ -54,16 +54,16 @@ class Ranking:
 
 
 def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | None = None) -> Estimate:
-    """What a training takes with these degrees.
+    """The estimate of a training with these degrees.
 
     Args:
         planned: the training.
         found: its degrees.
-        place: what it runs on.
-        known: the depths of its models, where they were looked for already.
+        place: the hardware.
+        known: the depths of its models, if computed before.
 
     Raises:
-        InputError: the model cannot be spread like this, or the hardware does not compute in what is asked.
+        InputError: the model cannot be spread with these degrees, or the hardware does not support the precision.
     """
     train, hardware = planned.train, place.hardware
     if train.precision not in ("auto", *hardware.tflops):
@@ -80,13 +80,13 @@ def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | No
 def ranking(
     planned: Planned, place: Place, pool: Executor | None = None, watched: Watched = lambda answers, _: answers
 ) -> Ranking:
-    """All sets of degrees for a training.
+    """Rank all sets of degrees for a training.
 
     Args:
         planned: the training.
-        place: what it runs on.
-        pool: processes that trace, where there is more than a little to do; see workers().
-        watched: shows how many of so many answers were taken from it.
+        place: the hardware.
+        pool: processes that trace, if there are ENOUGH sets; see workers().
+        watched: wraps the iterator over the given number of answers, to show progress.
     """
     refused, asked = [], []
     for factors in all_degrees(place.nodes * place.processes):
@@ -112,8 +112,9 @@ def ranking(
 
 
 def families(asked: Iterable[Degrees]) -> list[list[Degrees]]:
-    """Sets of degrees whose ranks compute the same, and differ in who holds what: what one of them had to find out, the
-    others remember. Those that take longest to trace are first.
+    """Groups of degrees whose ranks compute the same and differ in sharding, so that they share cached results.
+
+    The slowest to trace are first.
     """
     found: dict[tuple[object, ...], list[Degrees]] = {}
     for degrees in asked:
@@ -135,8 +136,9 @@ def _answer(planned: Planned, place: Place, known: Depths, found: Degrees) -> Es
 
 @contextmanager
 def workers() -> Iterator[Executor | None]:
-    """A process for each core, for one ranking after another, since they remember what they found out; they start when
-    there is something to do. None where there is one core.
+    """A pool with a process for each core; None if there is one core.
+
+    It is for several rankings, since processes cache results. They start when there is work.
     """
     cores = len(os.sched_getaffinity(0))
     if cores < 2:
@@ -147,7 +149,7 @@ def workers() -> Iterator[Executor | None]:
 
 
 def _quiet(*_: Any) -> None:
-    """Each process traces on one core, and what it has to say of a set of degrees is its answer."""
+    """Trace on one core, and without warnings: a process reports by its answers alone."""
     import logging
 
     torch.set_num_threads(1)

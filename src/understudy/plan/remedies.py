@@ -1,4 +1,4 @@
-"""What degrees lack that do not fit, and the smallest change of the recipe that makes them fit."""
+"""Remedies for degrees that do not fit: the missing memory, and the smallest change of the recipe that helps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,19 +11,19 @@ from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Train
 
 PARTS = (2, 4, 8)
-"""Times as many micro-batches that are tried."""
+"""Factors by which the number of micro-batches is tried."""
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of the recipe, and what the training takes then."""
+    """A change of the recipe, and the estimate with it."""
 
     change: str
     estimate: Estimate
 
 
 def remedy(planned: Planned, miss: Estimate, place: Place) -> Remedy | None:
-    """The first change of the recipe with which what does not fit does; None where none is enough."""
+    """The first change of the recipe that makes a training fit; None if none is enough."""
     for change, train, found in _changes(planned.train, miss.degrees):
         changed = replace(planned, train=train)
         if refusal(changed, found, place.processes):
@@ -38,7 +38,7 @@ def remedy(planned: Planned, miss: Estimate, place: Place) -> Remedy | None:
 
 
 def _changes(train: Train, found: Degrees) -> Iterator[tuple[str, Train, Degrees]]:
-    """What costs least first: blocks computed again, then no copies, then smaller parts."""
+    """Changes, the cheapest first: activation checkpointing, then shards for copies, then smaller micro-batches."""
     spreads = [("", found), *_in_shards(found)]
     for times in (1, *PARTS):
         count = times * train.gradient_accumulation_steps
@@ -56,7 +56,7 @@ def _changes(train: Train, found: Degrees) -> Iterator[tuple[str, Train, Degrees
 
 
 def _in_shards(found: Degrees) -> Iterator[tuple[str, Degrees]]:
-    """Without whole copies of weights, gradients and the optimiser's state."""
+    """The degrees without whole copies of weights, gradients and the optimiser's state."""
     if found.dp_replicate > 1 or found.zero_stage < 3:
         changes = {"dp_replicate": 1, "dp_shard": found.dp_replicate * found.dp_shard, "zero_stage": 3}
         shards = found.model_copy(update=changes)
@@ -65,7 +65,7 @@ def _in_shards(found: Degrees) -> Iterator[tuple[str, Degrees]]:
 
 
 def lacking(planned: Planned, miss: Estimate, place: Place) -> str:
-    """What degrees lack that do not fit, and what would make them fit, in words."""
+    """The memory that degrees lack, and the remedy, in words."""
     there = place.hardware.memory
     words = f"{miss.degrees} takes {miss.memory:.2f} GiB of {there:.1f}, {miss.memory - there:.2f} too many"
     if (fixed := beside_tensors(place.hardware)) >= there:

@@ -1,7 +1,7 @@
-"""What one more block of a model would add, seen in a trace that has a few of them.
+"""The increment for one more block of a model, from a trace with a few blocks.
 
-Blocks are alike: what one of them computes, sends and holds at the peak, each further one would as well. It is looked
-for in a block that is not at work then, because one that is holds what only one at a time does.
+Blocks are alike: each further one computes, sends and holds at the peak as much as a traced one. The increment is taken
+from a block that is not running at the peak: a running block also holds memory that only one block at a time does.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from understudy.plan.ledger import Block, Kind, Ledger, Peak
 
 @dataclass(frozen=True)
 class Further:
-    """What one more block adds to a rank."""
+    """The increment for one more block on a rank."""
 
     kinds: Counter[Kind] = field(default_factory=Counter)
     """Bytes at the peak."""
@@ -40,11 +40,11 @@ class Further:
 
 
 class Repeated:
-    """The blocks of a list, of which a ledger is told when each is at work.
+    """The blocks of a list, with hooks that report the running block to a ledger.
 
     Args:
-        ledger: to be told.
-        blocks: in their order, already spread over ranks; those that are trained are three at least.
+        ledger: the ledger.
+        blocks: in order, already spread over ranks; at least three if they are trained.
     """
 
     def __init__(self, ledger: Ledger, blocks: Sequence[nn.Module]) -> None:
@@ -54,7 +54,7 @@ class Repeated:
             _watch(block, (self._list, number), ledger)
 
     def own(self, made: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Say that gradients, and what else was made for parameters, are their block's."""
+        """Assign gradients, and other tensors of parameters, to their blocks."""
         for number, block in enumerate(self._blocks):
             self._ledger.own((self._list, number), _made(block, made))
             self._ledger.own((self._list, number), (w.grad for w in block.parameters() if w.grad is not None))
@@ -62,13 +62,13 @@ class Repeated:
     def further(
         self, peak: Peak, between: Peak, state: Mapping[Any, Mapping[str, Any]] | None, times: float
     ) -> Further:
-        """What one more block adds.
+        """The increment for one more block.
 
         Args:
-            peak: the most that was held.
-            between: what is held between steps.
+            peak: the peak of memory.
+            between: the memory between steps.
             state: the optimiser's; None if blocks are not trained.
-            times: as much is computed and sent as was traced.
+            times: ratio of a step's computation and traffic to the traced part.
         """
         work = self._ledger.work[self._list, 1]
         weights = [] if state is None else [*self._blocks[1].parameters(), *_made(self._blocks[1], state)]
@@ -81,8 +81,9 @@ class Repeated:
         )
 
     def _waiting(self, peak: Peak) -> Counter[Kind]:
-        """What a block holds that is not at work. Beside it there may be what one block at a time is sent beforehand,
-        or sends afterwards: the one with least has nothing of it.
+        """The memory of a block that is not running at the peak.
+
+        One block at a time may also hold tensors that are gathered ahead or still being sent: the minimum has none.
         """
         last, at = len(self._blocks) - 1, None
         if peak.within and peak.within[0] == self._list:
@@ -113,7 +114,7 @@ def _watch(block: nn.Module, name: Block, ledger: Ledger) -> None:
 
     ledger.places[block] = name
     ledger.own(name, block.parameters())
-    # Before fully_shard's own: what it sends for a block is then the block's.
+    # Before fully_shard's hooks, so that its traffic for a block is the block's.
     block.register_forward_pre_hook(work, prepend=True)
     block.register_forward_hook(work_again, prepend=True)
     block.register_forward_hook(rest)

@@ -1,4 +1,4 @@
-"""What a registered student takes where it is served: its weights, and what it keeps of each sequence's positions."""
+"""Memory for serving a registered student: its weights, and its cache for each sequence."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ from understudy.plan.weights import weights_of
 from understudy.recipe import EvaluatePrecision
 
 SMALLER = {"fp32": 1, "bf16": 2}
-"""By which share of fp32's bytes."""
+"""Divisor of fp32's bytes."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """In bytes; what a request's activations take comes on top."""
+    """Memory in bytes; a request's activations come on top."""
 
     precision: str
     """The recipe's evaluate.precision, in which a registered version is loaded."""
 
     weights: int
     cache: int | None
-    """Keys and values of one sequence as long as the recipe's; 0 of a network that keeps none, None of code of a
-    user's own, which is not asked."""
+    """Keys and values of one sequence of the recipe's length; 0 for a network without a cache, None for a user's own
+    code, which is not run."""
 
 
 def serving(description: Description, where: str, precision: EvaluatePrecision) -> Serving:
-    """What a model takes where it is served."""
+    """The memory for serving a model."""
     cache, smaller = _cache(description, where), SMALLER[precision]
     return Serving(
         precision, weights_of(description, where).served // smaller, None if cache is None else cache // smaller
@@ -38,8 +38,9 @@ def serving(description: Description, where: str, precision: EvaluatePrecision) 
 
 
 def _cache(description: Description, where: str) -> int | None:
-    """The network is asked for what it keeps, on tensors without memory: windows, and heads that share keys, are then
-    as its own code has them.
+    """Bytes of the cache that the network returns on tensors without memory.
+
+    Windows, and heads that share keys, are thus as in its code.
     """
     if description["task"] != "causal-lm":
         return 0
@@ -52,7 +53,7 @@ def _cache(description: Description, where: str) -> int | None:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Those in a cache of transformers: its layers have keys and values, or states, as attributes."""
+    """The tensors of a transformers cache, whose layers have keys and values, or states, as attributes."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):

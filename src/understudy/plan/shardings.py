@@ -1,7 +1,7 @@
-"""Where DTensor's operations have what they make, remembered from one trace to the next.
+"""A cache of DTensor's sharding propagation, kept from one trace to the next.
 
-DTensor remembers it, too, for as long as its meshes are: those of the next rank, or of other degrees, have other groups
-of processes. What an operation needs and makes follows from a mesh's shape alone: the answer for one is that for all.
+DTensor has a cache, too, for the life of its meshes: the next rank, or other degrees, have other process groups. The
+shardings of an operation follow from a mesh's shape alone, so that a result is valid for all meshes of that shape.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 _remembered: dict[Any, OutputSharding] = {}
-"""With the meshes that they were found for, of which no more than their place is of use later."""
+"""Results with their original meshes, each of which a later mesh replaces."""
 
 
 @contextmanager
 def remembered_shardings() -> Iterator[None]:
-    """Within it, what was found for meshes of the same shape is not looked for again."""
+    """Within the context, shardings are reused for meshes of the same shape."""
     find = ShardingPropagator.propagate_op_sharding_non_cached
 
     @wraps(find)
@@ -31,7 +31,7 @@ def remembered_shardings() -> Iterator[None]:
         key = (schema.op, dist.get_world_size(), _key((schema.args_schema, schema.kwargs_schema), meshes))
         try:
             known = _remembered.get(key)
-        except TypeError:  # something in it has no hash
+        except TypeError:  # an unhashable argument
             return find(self, schema)
         if len(meshes) != 1:  # several may be parts of one another
             return find(self, schema)
@@ -44,7 +44,7 @@ def remembered_shardings() -> Iterator[None]:
 
 
 def _key(thing: Any, meshes: list[DeviceMesh]) -> Any:
-    """All that an answer follows from: of a mesh its shape, and this rank's place in it."""
+    """The inputs that determine a result: of a mesh, its shape and this rank's coordinates."""
     if isinstance(thing, DTensorSpec):
         placed = tuple((type(each), each) for each in thing.placements)
         how = thing.shard_order, thing.use_strided_shard_as_shard_order
@@ -61,7 +61,7 @@ def _key(thing: Any, meshes: list[DeviceMesh]) -> Any:
 
 
 def _on(mesh: DeviceMesh, thing: Any) -> Any:
-    """The same on another mesh."""
+    """A result on another mesh."""
     if isinstance(thing, DTensorSpec):
         order = None if thing.use_strided_shard_as_shard_order else thing.shard_order
         how: Any = order, thing.use_strided_shard_as_shard_order

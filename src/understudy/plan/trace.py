@@ -1,7 +1,7 @@
-"""The real loop of a training, run without memory on one rank of processes that are not there.
+"""Traces of the real training loop on one rank, without memory and without the other ranks.
 
-Models, degrees, schedules, objectives and optimisers are those that train; torch's FakeTensors stand for every tensor,
-and its fake process group for the other ranks. What comes out is what the rank would hold, compute and send.
+Models, degrees, schedules, objectives and optimisers are those of the training. torch's FakeTensors replace all
+tensors, and its fake process group the other ranks. The result is the rank's memory, computation and traffic.
 """
 
 import gc
@@ -48,11 +48,11 @@ from understudy.train.pipelined import Pipelined
 from understudy.train.staged import cut_into_stages
 
 PARTS = 2
-"""Micro-batches that are traced where they come one after another: further ones are like the second."""
+"""Micro-batches that are traced without a pipeline: further ones repeat the second."""
 GRAIN = {"cpu": 64, "cuda": 512}
-"""What torch's allocators round up to, in bytes."""
+"""Bytes to which torch's allocators round up."""
 _layouts: dict[tuple[str, str, tuple[int, ...]], Layout] = {}
-"""Of models, by their description."""
+"""Layouts of models, by description, recipe path and input shape."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Planned:
     objectives: tuple[ObjectiveSection, ...]
     examples: Imagined
     where: str
-    """The recipe's path of the training."""
+    """The training's path in the recipe."""
     teacher_precision: TeacherPrecision = "fp32"
     teacher_shards: int | None = None
 
 
 @dataclass(frozen=True)
 class Traced:
-    """What one rank does in a step."""
+    """A rank's memory, computation and traffic in a step."""
 
     peak: Peak
     kept: int
@@ -82,28 +82,28 @@ class Traced:
     traffic: Mapping[tuple[str, tuple[int, ...]], int]
     """Bytes handed to collectives in a step, by operation and ranks."""
     state: int
-    """Bytes of weights and optimiser, of which a checkpoint is a copy."""
+    """Bytes of weights and optimiser state, as in a checkpoint."""
     own: Further = field(default_factory=Further)
-    """What one more block of each of the rank's stages adds, where the model stands for a deeper one."""
+    """The increment for one more block in each of the rank's stages, if the model stands for a deeper one."""
     taught: Further = field(default_factory=Further)
-    """What one more block of the teacher adds, likewise."""
+    """The same for the teacher."""
 
 
 def trace(
     planned: Planned, found: Degrees, rank: int, device: str, precision: torch.dtype, *, even: bool = False
 ) -> Traced:
-    """What a rank holds and does.
+    """Trace one rank.
 
     Args:
         planned: the training.
         found: its degrees.
-        rank: which one; those of a stage are alike.
-        device: whose allocator counts, cpu or cuda.
+        rank: all ranks of a stage are alike.
+        device: cpu or cuda, for its allocator.
         precision: of matrix products.
-        even: whether stages have as many blocks each, whatever is beside them.
+        even: whether all stages have the same number of blocks, regardless of other layers.
 
     Raises:
-        InputError: the model cannot be spread like this, or a part of it is not always on the device.
+        InputError: the model cannot be spread with these degrees, or a part of it is offloaded.
     """
     if planned.train.offload:
         raise InputError(f"{planned.where}.offload: what waits elsewhere is not planned; leave it out to plan")
@@ -120,19 +120,19 @@ def trace(
 def traces(
     planned: Planned, found: Degrees, device: str, precision: torch.dtype, *, even: bool = False
 ) -> list[Traced]:
-    """A rank of each stage: those of a stage are alike. See trace()."""
+    """The trace of one rank of each stage, whose ranks are all alike. See trace()."""
     stage = found.world_size // found.pp
     return [trace(planned, found, number * stage, device, precision, even=even) for number in range(found.pp)]
 
 
 def laid_out(planned: Planned, found: Degrees) -> Layout:
-    """The layout that stages are cut by."""
+    """The layout by which stages are cut."""
     with rank_among_absent(planned.train, found, 0, torch.float32) as spread:
         return _layout(planned, spread)
 
 
 def _layout(planned: Planned, spread: Spread) -> Layout:
-    """Found once for each model and length, whatever else the degrees are."""
+    """Computed once for each model and sequence length; other degrees do not change it."""
     shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
     asked = json.dumps(planned.model, sort_keys=True), planned.where, tuple(shown.shape)
     if asked not in _layouts:
@@ -154,7 +154,7 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     held, learner = seen.held, seen.learner
     chosen = optimizer(list(held.parameters()), planned.train.optimizer)
     averages = Averages(chosen, planned.train.average) if planned.train.average else None
-    if planned.train.diloco:  # its state counts; what replicas send once in many steps does not
+    if planned.train.diloco:  # its state counts, but not the traffic once in many steps
         LocalSteps(chosen, planned.train.diloco, spread.meshes.replicate.get_group())
     ledger.mark("parameters", held.parameters())
     ledger.mark("optimizer", _state(chosen))
@@ -191,7 +191,7 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
 
 @dataclass(frozen=True)
 class _Learns:
-    """What of a training a rank has."""
+    """A rank's part of a training."""
 
     held: nn.Module
     learner: Learner
@@ -202,7 +202,7 @@ class _Learns:
 
 
 def _learner(planned: Planned, learned: Objective, spread: Spread, ledger: Ledger, *, even: bool) -> _Learns:
-    """What a rank holds of the model, and the model on all ranks."""
+    """The rank's part of the model, and the learner over all ranks."""
     train, where = planned.train, planned.where
     model = undrawn_model(planned.model, where)
     staged = None
@@ -234,7 +234,7 @@ def _learner(planned: Planned, learned: Objective, spread: Spread, ledger: Ledge
 
 
 def _repeated(seen: _Learns, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], list[Repeated]]:
-    """The blocks of each stage, with what is held for their weights, and those of the teacher."""
+    """The blocks of each stage, with the tensors of their weights, and the teacher's blocks."""
     own, taught = ([Repeated(ledger, each) for each in lists] for lists in (seen.blocks, seen.teacher_blocks))
     for each in own:
         each.own(chosen.state)
@@ -243,7 +243,7 @@ def _repeated(seen: _Learns, chosen: Optimizer, ledger: Ledger) -> tuple[list[Re
 
 
 def _say_gradients(held: nn.Module, own: list[Repeated], ledger: Ledger) -> None:
-    """Gradients are their weight's block's, and no block's outside of those."""
+    """Assign each gradient to the block of its weight, if there is one."""
     gradients = [weight.grad for weight in held.parameters() if weight.grad is not None]
     ledger.mark("gradients", gradients)
     ledger.own(None, gradients)
@@ -252,7 +252,7 @@ def _say_gradients(held: nn.Module, own: list[Repeated], ledger: Ledger) -> None
 
 
 def _with_weights(model: nn.Module) -> list[nn.Module]:
-    """A model's blocks, without those that other stages have."""
+    """A model's blocks, without those of other stages."""
     return [block for block in blocks(model) if next(block.parameters(), None) is not None]
 
 
@@ -263,7 +263,7 @@ def _teacher(
     if planned.teacher is None:
         return None, []
     whole = undrawn_model(planned.teacher, "teacher.model")
-    with _disable_current_modes():  # its meshes have the numbers of their ranks
+    with _disable_current_modes():  # its meshes need real tensors of ranks
         spread = spread_of_teacher(spread, planned.teacher_shards)
     model = teacher_over_ranks(whole, spread, planned.teacher_precision)
     _say_head(model)
@@ -272,7 +272,7 @@ def _teacher(
 
 
 def _say_head(model: nn.Module) -> None:
-    """Whether logits may be had for some positions alone is tried with numbers, of which there are none."""
+    """Let the head run on some positions alone: the check for it compares values, which FakeTensors lack."""
     if isinstance(model, TextModel):
         model.take_head_apart()
 

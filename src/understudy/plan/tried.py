@@ -1,4 +1,4 @@
-"""A model that is tried on an imagined example before it is traced, so that one which fails on it fails in words."""
+"""A trial of a model on a placeholder example before it is traced, so that a failure has a readable error."""
 
 import json
 
@@ -13,7 +13,7 @@ from understudy.train.naming import check_names
 from understudy.train.shapes import check_shapes
 
 _tried: set[str] = set()
-"""Models that can be run, on what, and how they are split."""
+"""Models that passed, with their examples, tensor plan and named parameters, as JSON."""
 
 
 def try_model(
@@ -24,18 +24,18 @@ def try_model(
     spread: Spread,
     train: Train | None,
 ) -> None:
-    """Send one example through a model without memory, as a training does before it begins.
+    """Run a model without memory on one example, as a training does before it begins.
 
     Args:
-        description: the model's.
-        examples: of its data.
-        learned: the objective, which may need more of it than its logits.
-        section: the recipe's, of it and of its training.
-        spread: over which ranks.
-        train: its training, where it has one.
+        description: of the model.
+        examples: its placeholder data.
+        learned: the objective, which may need other outputs beside logits.
+        section: the recipe's section of the model and its training.
+        spread: over ranks.
+        train: its training, if it has one.
 
     Raises:
-        InputError: the model fails, its output has another shape, or its training names what it has not.
+        InputError: the model fails, its output has a wrong shape, or its training names parts that it lacks.
     """
     split = train if spread.degrees.tp > 1 and spread.degrees.pp == 1 else None
     named = train and (train.optimizer.no_decay, train.lora and train.lora.model_dump())

@@ -1,4 +1,4 @@
-"""How many bytes a model's weights are, in memory and in files, from its description: built without memory."""
+"""Bytes of a model's weights in memory and in files, from its description: the model is built without memory."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ from understudy.models.facts import Description
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's, in bytes; tied ones once."""
+    """A model's weights in bytes; tied ones count once."""
 
     parameters: int
-    """In memory, in the type that the model is built in."""
+    """In memory, in the dtype that the model is built in."""
     files: int
-    """Of a saved model's tensors: persistent buffers, too."""
+    """Of a saved model's tensors, persistent buffers included."""
     served: int
     """Of the parameters in fp32, in which a registered version is loaded."""
 
 
 def weights_of(description: Description, where: str) -> Weights:
-    """A model's weights. Code that is not transformers' own is built whole, with memory."""
+    """A model's weights. A model of code outside transformers is built whole, with memory."""
     net = empty_model(description, where).get_submodule("net")
     parameters = list(net.parameters())
     served = sum(weight.numel() * (4 if weight.is_floating_point() else weight.itemsize) for weight in parameters)

@@ -1,4 +1,4 @@
-"""What a run takes beside its trainings: models that stay in the store, their measuring, and serving the student."""
+"""Requirements of a run beside its trainings: stored models, evaluation, and serving the student."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from understudy.recipe import Recipe, degrees
 
 @dataclass(frozen=True)
 class WholeRun:
-    """In bytes."""
+    """Requirements in bytes."""
 
     models: Mapping[str, int]
     """Files of the models that stay in the store, by role."""
     evaluation: int
-    """Weights that each process of the evaluation holds, of all models together."""
+    """Weights of all models together, on each process of the evaluation."""
     serving: Serving
     """Of the student."""
 
 
 def whole_run(recipe: Recipe, taught: Planned) -> WholeRun:
-    """What a run takes beside its trainings.
+    """The requirements of a run beside its trainings.
 
     Args:
         recipe: the run's.

@@ -1,4 +1,4 @@
-"""What a run is: one recipe, its sections, its rules, and how it is read from YAML."""
+"""The recipe, which defines a run: its sections, its rules, and its YAML."""
 
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora

@@ -1,4 +1,4 @@
-"""Values of a recipe's file changed, and nothing else of its text: comments, order and the ends of lines stay."""
+"""Changes of single values in a recipe's file, which preserve comments, order and line endings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +17,11 @@ def rewrite(path: Path, values: Mapping[Place, Value]) -> None:
     """Change values in a recipe's file: all of them, or nothing.
 
     Args:
-        path: of a recipe without errors, once the overrides of this run are added.
-        values: by their place.
+        path: of a recipe that is valid with the overrides of this run.
+        values: by their path.
 
     Raises:
-        InputError: a value cannot be changed alone, without overrides the file would be refused, or it cannot be
+        InputError: a value cannot be changed alone, the file would be invalid without overrides, or it cannot be
             written.
         UnderstudyError: the disk is full.
     """
@@ -46,15 +46,15 @@ def rewrite(path: Path, values: Mapping[Place, Value]) -> None:
 
 
 def with_value(text: str, place: Place, value: Value) -> str | None:
-    """The text with another value at a place, whose section it has.
+    """The text with another value at a path, whose section exists.
 
     Args:
         text: the YAML of a recipe, without errors.
-        place: where; the last part is added where it is missing.
-        value: is written in one line.
+        place: the path; its last key is added if it is missing.
+        value: written on one line.
 
     Returns:
-        The new text; None where it cannot be changed there alone, as behind an alias.
+        The new text; None if that value cannot be changed alone, such as behind an alias.
     """
     section: Any = pyyaml.compose(text, Loader=pyyaml.SafeLoader)
     for key in place[:-1]:
@@ -80,7 +80,7 @@ def _child(section: Any, key: str | int) -> Any:
 
 
 def _end(node: pyyaml.Node) -> int:
-    """Where a value's own text ends: that of a block's last value, since the block goes on over comments behind it."""
+    """The end of a value's text: for a block, that of its last value, since PyYAML's includes comments after it."""
     if isinstance(node, pyyaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(last[1] if isinstance(node, pyyaml.MappingNode) else last)

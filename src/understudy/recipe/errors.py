@@ -1,4 +1,4 @@
-"""pydantic's errors in plain words, at the place that the user wrote."""
+"""pydantic's errors in plain words, at the path that the user wrote."""
 
 import difflib
 import json
@@ -40,18 +40,18 @@ RENAMED = {
     "grace": "termination_grace_period",
     "hang": "hang_timeout",
 }
-"""Keys of version 0.1 that have another name now."""
+"""Keys of version 0.1 that were renamed."""
 ELSEWHERE = {
     "lr": "optimizer.learning_rate",
     "learning_rate": "optimizer.learning_rate",
     "weight_decay": "optimizer.weight_decay",
     "warmup": "schedule.warmup",
 }
-"""Keys that one looks for beside their section."""
+"""Keys that users expect beside their section."""
 
 
 def explanations(errors: Sequence[ErrorDetails]) -> list[tuple[Place, str]]:
-    """Where each error is and what to do about it; of a value that may be of several kinds, one for all of them."""
+    """The path of each error, and the fix; one error for all types that a value may have."""
     found: list[tuple[Place, str]] = []
     for error in errors:
         place, words = explain(error)
@@ -66,7 +66,7 @@ def explanations(errors: Sequence[ErrorDetails]) -> list[tuple[Place, str]]:
 
 
 def explain(error: ErrorDetails) -> tuple[Place, str]:
-    """Where an error is, as the user writes that place, and what to do about it."""
+    """The path of an error, as the user writes it, and the fix."""
     location, context = find(Recipe, error["loc"]), error.get("ctx", {})
     match error["type"]:
         case "union_tag_not_found":
@@ -86,7 +86,7 @@ def explain(error: ErrorDetails) -> tuple[Place, str]:
 
 
 def reason(error: ErrorDetails) -> str:
-    """What is wrong with a value."""
+    """The problem with a value."""
     context, got = error.get("ctx", {}), f"got {shown(error['input'])}"
     match error["type"]:
         case "missing":
@@ -114,7 +114,7 @@ def _number(bound: float) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it would be written, cut where it gets long."""
+    """A value as JSON, cut after 60 characters."""
     if value is None:
         return "nothing (null)"
     text = json.dumps(value, ensure_ascii=False)

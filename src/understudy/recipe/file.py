@@ -1,4 +1,4 @@
-"""From a recipe file and overrides to a Recipe, and back. All that is wrong is said at once, with line and path."""
+"""A Recipe from a file and overrides, and back. All problems are reported together, with line and path."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from understudy.recipe.rules import conflicts
 from understudy.recipe.schema import Recipe
 from understudy.recipe.yaml import Place, Value, Values
 
-# Where a path may stand. The data's is one always; the others may be a hub's id.
+# Values that may be paths. The data's always is; the others may be hub ids.
 DATA = ("data", "source", "path")
 PRETRAINED = (
     ("teacher", "model", "pretrained"),
@@ -31,21 +31,21 @@ SECTIONS = frozenset(field.alias or name for name, field in Recipe.model_fields.
 
 @dataclass(frozen=True)
 class Source:
-    """Where a recipe's values come from: what a message names."""
+    """The origin of a recipe's values, for messages."""
 
     name: str
-    """The file, or what else was read."""
+    """The file, or the name of another source."""
     lines: Mapping[Place, int]
-    """The file's line of every key and list item."""
+    """The line of every key and list item in the file."""
     changes: Sequence[Override]
 
     def error(self, found: Iterable[Conflict]) -> InputError:
-        """All problems as one error: a line for each, in the file's order, what overrides brought at the end."""
+        """All problems as one error: a line for each, in the file's order, and those of overrides at the end."""
         located = [(*self._locate(place), _words(place, text)) for place, text in found]
         return InputError("\n".join(f"{where}: {words}{also}" for _, where, also, words in sorted(located)))
 
     def located(self, text: str) -> str:
-        """What a step said, whose lines begin with their places in the recipe, with the lines of these."""
+        """A step's message, with file and line added to each line that begins with a path in the recipe."""
         lines = []
         for line in text.splitlines():
             place, colon, words = line.partition(": ")
@@ -55,15 +55,15 @@ class Source:
         return "\n".join(lines)
 
     def _locate(self, place: Place) -> tuple[int, str, str]:
-        """A rank, the override or line that a place comes from, and the overrides that changed something inside it."""
+        """The sort key and the override or line of a place, and the overrides that changed something inside it."""
         for change in reversed(self.changes):
             if change.decides(place):
                 return sys.maxsize, change.label, ""
         deeper = [change for change in self.changes if change.place[: len(place)] == place]
         inside = [change.label for change in deeper] if place else []
-        if inside and self.lines and place not in self.lines:  # the file has no such place, so overrides made it
+        if inside and self.lines and place not in self.lines:  # overrides created it: the file has no such key
             return sys.maxsize, ", ".join(inside), ""
-        # What the file leaves out has no line of its own; that of the innermost section around it says where it goes.
+        # A key that the file leaves out has no line. That of the innermost section around it shows where it belongs.
         outwards = (place[:end] for end in range(len(place), -1, -1))
         line = next((self.lines[around] for around in outwards if around in self.lines), 0)
         return line, f"{self.name}:{line}" if line else self.name, f" (with {', '.join(inside)})" if inside else ""
@@ -71,20 +71,20 @@ class Source:
 
 @dataclass(frozen=True)
 class Written:
-    """A recipe, and where each of its values was written."""
+    """A recipe, and the source of its values."""
 
     recipe: Recipe
     source: Source
 
 
 class Refused(InputError):
-    """A recipe that its schema or its rules do not take."""
+    """A recipe that its schema or its rules refuse."""
 
     def __init__(self, source: Source, problems: Sequence[Conflict], rest: Recipe | None) -> None:
         super().__init__(str(source.error(problems)))
         self.source, self.problems = source, problems
         self.rest = rest
-        """The recipe without what is wrong in it, where that is one: further checks run on it and report together."""
+        """The recipe without the wrong values, if it is complete: further checks run on it, and all report together."""
 
 
 def read(path: Path, overrides: Sequence[str] = ()) -> Written:
@@ -113,7 +113,7 @@ def read_values(values: Mapping[str, object], overrides: Sequence[str], where: s
     Args:
         values: the recipe as plain data.
         overrides: "a.b.c=value", the value in YAML.
-        where: how to call the values in an error.
+        where: the name of the values in an error.
 
     Raises:
         InputError: with one line per problem.
@@ -172,7 +172,7 @@ def _required() -> list[str]:
 
 
 def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
-    """Make relative paths absolute: steps, ranks and pods run in folders of their own."""
+    """Make relative paths absolute: steps, ranks and pods run in other folders."""
     for place in (DATA, *PRETRAINED):
         section: Value = data
         for key in place[:-1]:
@@ -186,7 +186,7 @@ def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
 
 
 def _is_path(value: str, start: Path) -> bool:
-    """Whether a pretrained model is a folder, and not a hub's id: it looks like a path, or lies there."""
+    """Whether a pretrained model is a folder, and not a hub id: it looks like a path, or exists."""
     return value.startswith(("./", "../", "~")) or value in (".", "..") or (start / value).exists()
 
 
@@ -198,9 +198,9 @@ def _checked(data: Values, source: Source) -> Written:
 
 
 def _validated(data: Values) -> tuple[Recipe | None, list[Conflict]]:
-    """The recipe, if the schema takes it, and what is wrong."""
+    """The recipe, if the schema accepts it, and the problems."""
     try:
-        # Through JSON, where strict means what a user means by it: a list may become a tuple, "3" no number.
+        # Through JSON: there strict mode accepts a list for a tuple, but not "3" for a number.
         recipe = Recipe.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         return None, explanations(error.errors(include_url=False))
@@ -208,7 +208,7 @@ def _validated(data: Values) -> tuple[Recipe | None, list[Conflict]]:
 
 
 def _without(data: Values, found: Iterable[Conflict]) -> Recipe | None:
-    """The recipe that is left when all wrong values are taken out; None where something is missing then."""
+    """The recipe without its wrong values; None if something is missing then."""
     left: Values = json.loads(json.dumps(data))
     for place, _ in found:
         section: Value = left

@@ -1,4 +1,4 @@
-"""How a pretrained model is trained with LoRA: which of its layers get an adapter, and how large that is."""
+"""LoRA training of a pretrained model: the layers that get an adapter, and the adapters' size."""
 
 from typing import Annotated, Literal
 
@@ -12,17 +12,17 @@ class Lora(Section):
 
     rank: Positive = 8
     alpha: Annotated[float, Field(gt=0)] = 16.0
-    """What an adapter adds is multiplied by alpha / rank."""
+    """An adapter's output is multiplied by alpha / rank."""
     dropout: Fraction = 0.0
     """Of an adapter's inputs."""
     modules: Annotated[tuple[str, ...], Field(min_length=1)]
-    """The linear layers that get one: their names, or the ends of these (q_proj), with * for any part."""
+    """The linear layers that get an adapter: names, or the ends of names (q_proj), with * as a wildcard."""
     frozen_precision: Literal["fp32", "nf4"] = "fp32"
-    """What the weights of frozen linear layers are kept in; nf4 is QLoRA (Dettmers et al. 2023)."""
+    """Precision of the weights of frozen linear layers; nf4 is QLoRA (Dettmers et al. 2023)."""
     whole: tuple[str, ...] = ()
-    """Modules that are trained as ever, such as the new last layer of a classifier."""
+    """Modules that are trained in full, such as the new last layer of a classifier."""
 
     @property
     def kept_apart(self) -> bool:
-        """Whether adapters are all that is trained, and so can be kept without the model."""
+        """Whether adapters alone are trained, and so can be saved without the model."""
         return not self.whole

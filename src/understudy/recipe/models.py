@@ -1,4 +1,4 @@
-"""The ways in which a recipe names a model: an architecture, a pretrained one, or a function of the user's."""
+"""The kinds of model in a recipe: an architecture, a pretrained one, or a function of the user's."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ class ArchitectureModel(Section):
 
 
 class Normalization(Section):
-    """What an image model's inputs were normalised with in training: (x / 255 - mean) / std, a number per channel."""
+    """Normalisation of an image model's inputs in its training: (x / 255 - mean) / std, a number per channel."""
 
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
@@ -28,14 +28,14 @@ class PretrainedModel(Section):
 
     pretrained: str
     revision: str | None = None
-    """A commit, a tag or a branch; what it points to is looked up and remembered as a commit."""
+    """A commit, a tag or a branch, which is resolved to a commit and recorded."""
     allow_pickle: bool = False
-    """Pickle files run code when they are opened; without this only safetensors are read."""
+    """Also read pickle files, which run code when they are opened, and not only safetensors."""
     trust_remote_code: bool = False
     normalization: Normalization | None = None
-    """For images. Default: what the model's preprocessor_config.json says."""
+    """For images. Default: as in the model's preprocessor_config.json."""
     labels: tuple[str, ...] | None = None
-    """For images: the names of the model's outputs, in their order. Default: what its config.json says."""
+    """For images: the names of the model's outputs, in their order. Default: as in its config.json."""
 
 
 class FactoryModel(Section):

@@ -1,7 +1,7 @@
-"""The recipe's list student.distill: what the student learns from, each with its weight.
+"""The recipe's list student.distill: the student's objectives, each with its weight.
 
-The recipe lies below the training and imports none of it: an objective's section is here, and OBJECTIVES says where its
-module is. That is loaded by its path, and its function `objective` makes the objective from its section.
+The recipe is a layer below the training and imports none of it. An objective's section is here, and its module is in
+OBJECTIVES. The module is loaded by its path, and its function `objective` builds the objective from the section.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -20,7 +20,7 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 class LabelsObjective(Section):
-    """The labels: cross-entropy."""
+    """Cross-entropy with the labels."""
 
     from_teacher: ClassVar[bool] = False
     type: Literal["labels"]
@@ -28,29 +28,27 @@ class LabelsObjective(Section):
 
 
 class LogitsObjective(Section):
-    """The teacher's logits (Hinton et al. 2015): temperature^2 * KL(teacher || student), both softened."""
+    """KL divergence from the teacher (Hinton et al. 2015): temperature^2 * KL(teacher || student), both softened."""
 
     from_teacher: ClassVar[bool] = True
     type: Literal["logits"]
     weight: Weight = 1.0
     temperature: Annotated[float, Field(gt=0)] = 2.0
-    """The factor temperature^2 keeps the gradients as large as those of the labels."""
+    """Logits are divided by it. The factor temperature^2 keeps gradients as large as those of the labels."""
 
 
 ObjectiveSection = Annotated[LabelsObjective | LogitsObjective, Field(discriminator="type")]
 
 
 def _refuse_the_old_form(value: object) -> object:
-    """Until version 0.1 this was one section with temperature and alpha."""
+    """Refuse the form of version 0.1: one section with temperature and alpha."""
     if isinstance(value, dict) and value.keys() <= {"objective", "temperature", "alpha"}:
         alpha = 0.9 if value.get("alpha") is None else value["alpha"]
         temperature = 4.0 if value.get("temperature") is None else value["temperature"]
         soft = f"{{type: logits, weight: {alpha}, temperature: {temperature}}}"
         hard = round(1 - alpha, 6) if isinstance(alpha, int | float) else "1 - alpha"
         raise ValueError(f"is a list of weighted objectives now: [{{type: labels, weight: {hard}}}, {soft}]")
-    return (
-        tuple(value) if isinstance(value, list) else value
-    )  # what JSON calls a list; strict pydantic asks for a tuple
+    return tuple(value) if isinstance(value, list) else value  # JSON has lists, and strict pydantic requires a tuple
 
 
 def _from_the_teacher(value: tuple[ObjectiveSection, ...]) -> tuple[ObjectiveSection, ...]:
@@ -65,7 +63,7 @@ Distill = Annotated[
     tuple[ObjectiveSection, ...], BeforeValidator(_refuse_the_old_form), AfterValidator(_from_the_teacher)
 ]
 LABELS: tuple[ObjectiveSection, ...] = (LabelsObjective(type="labels"),)
-"""What a model without a teacher learns from."""
+"""The objectives of a model without a teacher."""
 
 
 def _mixed(labels: float, temperature: float) -> tuple[ObjectiveSection, ...]:
@@ -79,5 +77,5 @@ DISTILL: dict[str, tuple[ObjectiveSection, ...]] = {
     "image-classification": _mixed(0.3, 2.0),
     "causal-lm": _mixed(0.2, 1.0),
 }
-"""What a student learns from unless its recipe says something else, by the task. benchmarks/defaults.py chose them. The
-default of both tasks was labels 0.1, logits 0.9 at T = 4; it made students of text 10 % worse than their control."""
+"""A student's default objectives by task, chosen with benchmarks/defaults.py. The earlier default of both tasks, labels
+0.1 and logits 0.9 at T = 4, made students of text 10 % worse than their control."""

@@ -1,4 +1,4 @@
-"""Overrides: a.b.c=value changes one value of a recipe, and removes what the file says that contradicts it."""
+"""Overrides: a.b.c=value changes one value of a recipe, and removes values of the file that contradict it."""
 
 import re
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ LENGTHS = {"steps": "epochs", "epochs": "steps"}
 
 @dataclass(frozen=True)
 class Override:
-    """One a.b.c=value: how to call it in a message, and what it sets."""
+    """One a.b.c=value: its label in messages, its path and its value."""
 
     label: str
     place: Place
     value: Value
 
     def decides(self, place: Place) -> bool:
-        """Whether the value at a place is this override's."""
+        """Whether this override sets the value at a path."""
         return self.place == place[: len(self.place)]
 
 
 def override(text: str, prefix: str) -> Override:
-    """The override in a text.
+    """Parse an override.
 
     Raises:
-        InputError: the text is no a.b.c=value, or its value is no YAML.
+        InputError: the text is not of the form a.b.c=value, or its value is not YAML.
     """
     label = f"{prefix}{text}"
     name, equals, value = text.partition("=")
@@ -46,18 +46,18 @@ def override(text: str, prefix: str) -> Override:
 
 
 def split_overrides(text: str) -> list[str]:
-    """The overrides in one text: one a.b=v a line, or separated by semicolons."""
-    # A semicolon inside of a value stays there: only one with a.b= behind it separates.
+    """The overrides in a text: one a.b=v per line, or separated by semicolons."""
+    # A semicolon separates only if a.b= follows; otherwise it is part of a value.
     parts = re.split(r"[\n;]\s*(?=[A-Za-z_][\w.-]*\s*=)|\n", text)
     stripped = [part.strip().rstrip(";").rstrip() for part in parts]
     return [part for part in stripped if part]
 
 
 def apply(data: Values, changes: Sequence[Override]) -> list[Override]:
-    """Change the data; the overrides come back with the numbers of list entries that they name by type.
+    """Change the data, and return the overrides with indices for list entries that they name by type.
 
     Raises:
-        InputError: an override names a place that cannot be.
+        InputError: an override names an impossible path.
     """
     applied = [replace(change, place=_set(data, change)) for change in changes]
     for place in TRAININGS:
@@ -70,8 +70,8 @@ def apply(data: Values, changes: Sequence[Override]) -> list[Override]:
 def _drop_overridden(train: Values, place: Place, changes: Sequence[Override]) -> None:
     """Remove the file's steps or epochs, and shorten its warm-up, where an override replaces them.
 
-    `--set teacher.train.steps=1` is how a recipe is tried out. It says nothing of epochs and warm-up, and who writes it
-    does not want to look them up. Two overrides, or two values of the file, that contradict each other stay an error.
+    `--set teacher.train.steps=1` tries a recipe out, and users should not have to look up its epochs and warm-up. Two
+    overrides, or two values of the file, that contradict each other stay an error.
     """
 
     def overridden(*keys: str) -> bool:
@@ -89,7 +89,7 @@ def _drop_overridden(train: Values, place: Place, changes: Sequence[Override]) -
 
 
 def _section(data: Values, place: Place) -> Values | None:
-    """The section at a place, where there is one."""
+    """The section at a path, if there is one."""
     found: Value = data
     for key in place:
         found = found.get(str(key)) if isinstance(found, dict) else None
@@ -97,7 +97,7 @@ def _section(data: Values, place: Place) -> Values | None:
 
 
 def _set(data: Values, change: Override) -> Place:
-    """Set the override's value, and return its place with the numbers of the list entries in it."""
+    """Set the override's value, and return its path with indices for list entries."""
     section: Values | list[Value] = data
     place: list[str | int] = []
     for depth, name in enumerate(change.place[:-1], start=1):
@@ -129,21 +129,21 @@ def _put(section: Values | list[Value], key: str | int, value: Value) -> None:
 
 
 def _default(place: Place, task: Value) -> Value:
-    """What an override finds in a section that the recipe leaves out."""
+    """The default of a section that the recipe leaves out, for an override to change."""
     if place == DISTILL_PLACE and isinstance(task, str):
         return [objective.model_dump(mode="json") for objective in DISTILL.get(task, ())]
     return {}
 
 
 def _has(section: Values | list[Value], name: str | int) -> bool:
-    """Whether a value can stand there."""
+    """Whether the section can have a value of this name."""
     return isinstance(section, dict) or _entry(section, str(name)) is not None
 
 
 def _entry_names(section: Value, outer: str) -> str:
-    """How the entries of a list of sections are named; nothing for what is no such list."""
+    """The names of the entries in a list of sections, as a hint; empty for other values."""
     types = _types(section) if isinstance(section, list) else []
-    # An entry goes by its type, and by its number where two have the same.
+    # An entry is named by its type, or by its index if two have the same.
     names = [kind if kind and types.count(kind) == 1 else at for at, kind in enumerate(types)]
     return f"name an entry: {', '.join(f'{outer}.{name}' for name in names)}" if any(types) else ""
 
@@ -154,7 +154,7 @@ def _key(section: Values | list[Value], name: str | int) -> str | int:
 
 
 def _entry(found: list[Value], name: str) -> int | None:
-    """Where a list has the entry of this number, or the only one of this type."""
+    """The index of the entry with this number, or of the only one of this type."""
     if name.isdecimal():
         return int(name) if int(name) < len(found) else None
     types = _types(found)

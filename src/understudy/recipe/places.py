@@ -1,7 +1,7 @@
-"""Where in a recipe an error is, and what is allowed there, from the schema that pydantic checks recipes with.
+"""The path of an error in a recipe, and the keys allowed there, from pydantic's core schema.
 
-pydantic's place of an error also names the member of a union that it took: data.source.parquet.lable, where the user
-wrote data.source.lable. The schema tells which parts of a place are such names, whatever unions the recipe has.
+pydantic's location of an error also names the chosen member of a union: data.source.parquet.lable, where the user wrote
+data.source.lable. The schema shows which parts of a location are such names, for any union in the recipe.
 """
 
 from collections.abc import Mapping
@@ -12,26 +12,26 @@ from pydantic import BaseModel
 
 Place = tuple[str | int, ...]
 Conflict = tuple[Place, str]
-"""Where a recipe contradicts itself, and the fix."""
+"""The path of a contradiction in a recipe, and the fix."""
 Schema = Mapping[str, Any]
-"""A core schema of pydantic; its type says which other keys it has."""
+"""A core schema of pydantic; its type determines its other keys."""
 
 ANYTHING: Schema = {"type": "any"}
 
 
 @dataclass(frozen=True)
 class Location:
-    """A place as the user writes it, and what the schema knows of it."""
+    """A path as the user writes it, and the names that the schema allows there."""
 
     place: Place
     known: tuple[str, ...]
-    """The keys of the section that the place's last key stands in."""
+    """The keys of the section that contains the path's last key."""
     members: tuple[str, ...]
-    """The names of the members, where a union by name stands at the place."""
+    """The names of the members, if the path leads to a tagged union."""
 
 
 def find(model: type[BaseModel], loc: Place) -> Location:
-    """The location that pydantic means by the place of an error in a model."""
+    """The user's location of an error, from pydantic's location in a model."""
     schema: Schema = model.__pydantic_core_schema__
     definitions = {found["ref"]: found for found in schema.get("definitions", ())}
     place: list[str | int] = []
@@ -50,7 +50,7 @@ def find(model: type[BaseModel], loc: Place) -> Location:
 
 
 def _content(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """A schema without what is wrapped around it: references, defaults, null, functions, the model of the fields."""
+    """A schema without its wrappers: references, defaults, null, functions, the model of the fields."""
     while True:
         if schema["type"] == "definition-ref":
             schema = definitions[schema["schema_ref"]]
@@ -61,19 +61,19 @@ def _content(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _fields(schema: Schema) -> dict[str, Schema]:
-    """A section's keys, as the user writes them, with their schemas; none where there is no section."""
+    """A section's keys, as the user writes them, with their schemas; empty if it is no section."""
     if schema["type"] != "model-fields":
         return {}
     return {field.get("validation_alias", name): field for name, field in schema["fields"].items()}
 
 
 def _item(schema: Schema) -> Schema:
-    """The schema of what lies in a list or a mapping."""
+    """The schema of the items of a list or mapping."""
     found = schema.get("items_schema") or schema.get("values_schema") or ANYTHING
-    return found[0] if isinstance(found, list) else found  # a tuple has a list of them; here all are one
+    return found[0] if isinstance(found, list) else found  # a tuple has a list of schemas; here its items share one
 
 
 def _member(schema: Schema, name: str | int) -> Schema:
-    """The schema of a union's member; what it is of one that has no name is not known."""
+    """The schema of a union's member; ANYTHING if members have no names."""
     choices = schema["choices"]
     return choices.get(name, ANYTHING) if isinstance(choices, Mapping) else ANYTHING

@@ -1,4 +1,4 @@
-"""What types of numbers do not go with: fp16, fp8, eight bits in an optimiser and fewer in a teacher."""
+"""Conflicts of precisions: fp16, fp8, an optimiser in eight bits, and a teacher in eight or four."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from understudy.recipe.strategy import Degrees, degrees
 
 
 def fp16(place: Place, train: Train) -> Iterator[Conflict]:
-    """What a step that overflows would leave behind."""
+    """Settings that conflict with fp16, which skips steps that overflow."""
     if train.precision != "fp16":
         return
     if train.diloco:
@@ -20,7 +20,7 @@ def fp16(place: Place, train: Train) -> Iterator[Conflict]:
 
 
 def fp8(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
-    """What products in eight bits do not go with."""
+    """Settings that conflict with matrix products in eight bits."""
     if train.precision != "fp8":
         return
     if train.lora:
@@ -32,7 +32,7 @@ def fp8(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
 
 
 def eight_bits(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
-    """What an optimiser in eight bits does not go with."""
+    """Settings that conflict with an optimiser in eight bits."""
     if train.optimizer.name != "adamw8bit":
         return
     if found.tp > 1:
@@ -44,14 +44,14 @@ def eight_bits(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]
 
 
 def teacher(recipe: Recipe) -> Iterator[Conflict]:
-    """What a teacher in eight or four bits does not go with; auto leaves such degrees out."""
+    """Degrees that conflict with a teacher in eight or four bits; auto leaves them out."""
     resources, strategy = recipe.resources.distill, recipe.student.train.strategy
     kind = recipe.student.teacher_precision
     if kind not in ("int8", "nf4") or strategy == "auto":
         return
     try:
         found = degrees(strategy, resources.nodes, resources.processes)
-    except ValueError:  # it is said where the strategy is looked at
+    except ValueError:  # reported where the strategy is checked
         return
     if found.tp > 1:
         why = f"{found} splits layers, and those in {kind} are not split; use bf16, or a strategy without tp"

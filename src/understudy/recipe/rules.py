@@ -11,7 +11,7 @@ from understudy.recipe.strategy import Degrees, degrees
 from understudy.recipe.training_rules import job_conflicts
 
 LEAST_MARGIN = 1e-6
-"""Of the gate, above 0; so small a loss would take millions of test examples to rule out."""
+"""The gate's smallest margin above 0: a smaller loss would take millions of test examples to rule out."""
 UNDECIDABLE: dict[MetricName, str] = {
     "calibration_error": "no interval of the calibration error is to be relied on, because its estimate is biased; use "
     "nll, which grows with bad calibration too; evaluate.metrics may hold calibration_error",
@@ -19,7 +19,7 @@ UNDECIDABLE: dict[MetricName, str] = {
 
 
 def conflicts(recipe: Recipe) -> Iterator[Conflict]:
-    """Where the recipe contradicts itself: each place, and the fix."""
+    """The contradictions in a recipe: each path, and the fix."""
     yield from _data(recipe)
     yield from _models(recipe)
     yield from _packing(recipe)
@@ -40,12 +40,12 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
 
 
 def _teacher_shards(recipe: Recipe) -> Iterator[Conflict]:
-    """Whether processes divide into copies of the teacher; auto leaves degrees out with which they do not."""
+    """Processes that do not divide into copies of the teacher; auto leaves such degrees out."""
     resources, strategy = recipe.resources.distill, recipe.student.train.strategy
     for nodes in range(resources.min_nodes or resources.nodes, resources.nodes + 1) if strategy != "auto" else ():
         try:
             found = degrees(strategy, nodes, resources.processes)
-        except ValueError:  # it is said where the strategy is looked at
+        except ValueError:  # reported where the strategy is checked
             continue
         try:
             found.of_teacher(recipe.student.teacher_shards)
@@ -74,7 +74,7 @@ def _data(recipe: Recipe) -> Iterator[Conflict]:
 
 
 def _packing(recipe: Recipe) -> Iterator[Conflict]:
-    """What does not see where documents begin."""
+    """Settings that cannot keep documents apart."""
     if recipe.text.packing == "wrapped":
         return
     for role, train in (("teacher", recipe.teacher.train), ("student", recipe.student.train)):
@@ -160,7 +160,7 @@ def _lora(place: Place, train: Train, model: Model) -> Iterator[Conflict]:
 
 
 def _measuring(evaluate: Evaluate, resources: Resources) -> Iterator[Conflict]:
-    """What contradicts how models are measured: by a fixed number of processes, each with other examples."""
+    """Settings that conflict with evaluation by a fixed number of processes, each with other examples."""
     if resources.min_nodes not in (None, resources.nodes):
         why = "a measuring that lost a node begins anew, with all of them; leave it out"
         yield ("resources", "evaluate", "min_nodes"), why

@@ -1,4 +1,4 @@
-"""What a run is: the recipe as frozen models. Every error names the line, the path (a.b.c) and the fix."""
+"""The recipe as frozen pydantic models. Every error names the line, the path (a.b.c) and the fix."""
 
 from typing import Annotated, Literal
 
@@ -17,7 +17,7 @@ TeacherPrecision = Literal["fp32", "bf16", "int8", "nf4"]
 EvaluatePrecision = Literal["fp32", "bf16"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
 Candidate = Literal["student", "control"]
-"""Whom the gate judges and the registry gets."""
+"""The model that the gate judges and the registry gets."""
 CONTROL_SUFFIX = "-control"
 
 METRICS: dict[Task, tuple[MetricName, ...]] = {
@@ -30,7 +30,7 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
 def _as_text(value: object) -> object:
-    """YAML reads 4 as a number, and Kubernetes writes it as text."""
+    """A number as text: YAML reads 4 as a number, and Kubernetes requires text."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -38,27 +38,27 @@ Quantity = Annotated[str, Field(pattern=QUANTITY), BeforeValidator(_as_text)]
 
 
 class Train(Section):
-    """How a model is trained. Exactly one of steps and epochs says for how long."""
+    """Training of a model. Exactly one of steps and epochs sets its length."""
 
     steps: Positive | None = None
     epochs: Positive | None = None
     batch_size: BatchSize = 64
     """Examples per optimiser step, over all processes and accumulated parts together."""
     gradient_accumulation_steps: Positive = 1
-    """Parts that a process splits its share of the batch into, to save memory."""
+    """Micro-batches into which a process splits its share of the batch, to save memory."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     precision: Literal["auto", "fp32", "bf16", "fp16", "fp8"] = "auto"
-    """auto: bf16 where the GPU computes in it, fp32 otherwise. fp16 scales losses, and skips steps that overflow. fp8
-    is bf16 with the products of linear layers in eight bits."""
+    """auto: bf16 if the GPU supports it, fp32 otherwise. fp16 scales losses, and skips steps that overflow. fp8 is bf16
+    with the products of linear layers in eight bits."""
     strategy: Strategy = "single"
-    """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas. 3d has stages
-    over nodes, and in each one split layers and shards. auto is what
-    `understudy plan` ranks first, chosen when a run begins."""
+    """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas. 3d has stages over nodes,
+    and split layers and shards in each stage. auto takes the degrees that `understudy plan` ranks first, when a run
+    begins."""
     tensor_plan: dict[str, str] = Field(default={})
-    """For tp: how modules are split, by their names with * for a number, in transformers' styles (colwise, rowwise,
-    ...). It goes before the architecture's own plan."""
+    """For tp: the split of modules, by their names (* for a number), in transformers' styles (colwise, rowwise, ...).
+    It takes precedence over the architecture's plan."""
     pipeline: Pipeline = Pipeline()
     compression: Compression | None = None
     diloco: Diloco | None = None
@@ -69,31 +69,32 @@ class Train(Section):
     augment: Augment | None = None
     """For images."""
     activation_checkpointing: Recompute = "none"
-    """What a block computes is computed again in the backward pass instead of kept: all of it (full), or what costs
-    little to compute (selective)."""
+    """Recompute activations of blocks in the backward pass instead of keeping them: all (full), or those that are cheap
+    to compute (selective)."""
     offload: Offload = ()
-    """What waits in the CPU's memory for its use on the GPU: parameters in shards, with their gradients and the
-    optimiser's state, or what blocks keep for the backward pass (activations)."""
+    """Tensors that stay in CPU memory until the GPU needs them: parameters in shards, with their gradients and the
+    optimiser's state, or activations, which blocks keep for the backward pass."""
     compile: bool | Literal["auto"] = False
-    """Whether blocks are compiled by torch.compile. auto: on a GPU, where a compiler is at hand and the model and the
-    strategy allow it; the teacher's blocks, too."""
+    """Whether torch.compile compiles blocks, the teacher's included. auto: on a GPU with a compiler, if the model and
+    the strategy allow it."""
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The decay of an exponential moving average of the weights (0.999); it is what is validated, and the finished
-    model."""
+    """Decay of an exponential moving average (EMA) of the weights, such as 0.999. The EMA is validated, and becomes the
+    finished model."""
     guard: Guard | None = None
-    """Steps that would hurt are skipped. Without it a loss that is not a number ends the training."""
+    """Skip harmful steps. Without it, a loss or gradient that is not finite ends the training."""
     checkpoint_every: Positive = 100
     """In steps."""
     resume_resharded: bool = False
-    """Whether training may go on from a checkpoint that the same training left under other degrees, on another number
-    of processes, or in another precision. The result then follows from which did which steps, and is not the same to
-    the last bit."""
+    """Whether training may resume from a checkpoint of the same training with other degrees, another number of
+    processes, or another precision. The result then depends on the steps that each of these took, and is not
+    bit-identical."""
     validate_every: Positive | None = None
-    """In steps: how often loss and accuracy are measured on the validation split, and after the last step."""
+    """In steps: interval at which loss and accuracy are measured on the validation split, and also after the last
+    step."""
     keep_best: bool = False
-    """Whether the finished model is the one with the smallest validation loss, and not the last one."""
+    """Whether the finished model is the one with the smallest validation loss, instead of the last one."""
     patience: Positive | None = None
-    """Training ends early after so many validations without a smaller loss."""
+    """Validations without a smaller loss after which training stops early."""
 
     @model_validator(mode="after")
     def _one_length(self) -> "Train":
@@ -122,111 +123,111 @@ class Teacher(Section):
 
 
 class Student(Section):
-    """The small model, how it is trained, and whether a control is trained beside it."""
+    """The small model, its training, and whether a control is trained as well."""
 
     model: Model
     train: Train
     distill: Distill | None = None
     """Weighted objectives; the loss is their sum. Default: by the task."""
     teacher_precision: TeacherPrecision = "fp32"
-    """What the teacher's weights are kept in beside the student. bf16 takes half the memory, and is computed in. int8
-    takes a quarter of it for the weights of linear layers; the others stay as they are."""
+    """Precision of the teacher's weights beside the student. bf16 takes half the memory, and the teacher computes in
+    it. For linear layers, int8 takes a quarter, and nf4 a seventh; the other weights stay as they are."""
     teacher_shards: Positive | None = None
-    """How many processes hold a copy of the teacher together; 1 is one on each. Default: as of the student, and beside
-    one in stages all."""
+    """Processes that hold one copy of the teacher together; with 1, each has a copy. Default: as for the student; if
+    that has stages, all."""
     control: bool = True
     """Train the same student without the teacher too: same budget, same seed."""
 
 
 class Latency(Section):
-    """How latency and throughput are timed; all models in turn, in the same process."""
+    """Timing of latency and throughput: all models in turn, in the same process."""
 
     batch_size: BatchSize = 1
     repeats: Positive = 50
 
 
 class Evaluate(Section):
-    """What is measured on the test split."""
+    """Measurements on the test split."""
 
     metrics: tuple[MetricName, ...] | None = None
     """Default: all that fit the task."""
     batch_size: BatchSize = 64
     stride: Positive | None = None
-    """For text, in tokens: how far the window moves in which a model sees a document; a token is counted in the first
-    window that has it. A shorter one gives more context, and takes longer. Default: the sequence length."""
+    """For text, in tokens: step of the sliding window over a document. A token is scored in the first window that
+    contains it. A shorter stride gives more context, and takes longer. Default: the sequence length."""
     latency: Latency = Latency()
     precision: EvaluatePrecision = "fp32"
-    """What all models compute in when they are measured and timed, and the registered version when it is loaded."""
+    """Precision of all models when they are measured and timed, and of the registered version when it is loaded."""
     strategy: Strategy = "ddp"
-    """How models are spread over the processes of resources.evaluate, which share out the examples: whole on each
-    (ddp), or in shards (fsdp, hsdp, degrees)."""
+    """Layout of models over the processes of resources.evaluate, which divide the examples: whole on each (ddp), or in
+    shards (fsdp, hsdp, degrees)."""
 
 
 class Gate(Section):
-    """When the student is good enough. The gate fails closed: what was not measured was not passed."""
+    """Requirements of the student. The gate fails closed: a requirement that was not measured is not met."""
 
     metric: MetricName | None = None
-    """accuracy for image-classification, bits_per_byte for causal-lm; calibration_error is refused."""
+    """Default: accuracy for image-classification, bits_per_byte for causal-lm. calibration_error is refused."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Largest loss that is accepted: absolute for accuracy, a share of the other's value for the rest (0.02 is 2 % in
-    bits per byte)."""
+    """Largest loss that is accepted: absolute for accuracy, a share of the other model's value for the rest (0.02 is
+    2 % in bits per byte)."""
     minimum: Annotated[float, Field(ge=0)] | None = None
-    """The worst value of the metric that the student may have, whatever the teacher has: at least this accuracy, at
-    most these bits per byte. The worse end of its interval counts."""
+    """The worst value of the student's metric that is accepted, regardless of the teacher: at least this accuracy, at
+    most these bits per byte. The worse end of its confidence interval counts."""
     confidence: Annotated[float, Field(gt=0.5, le=0.9999)] = 0.95
     max_size_ratio: Annotated[float, Field(gt=0)] | None = 1.0
-    """Student's bytes on disk over the teacher's."""
+    """Largest ratio of the student's bytes on disk to the teacher's."""
     max_latency_ratio: Annotated[float, Field(gt=0)] | None = 1.0
-    """Student's latency over the teacher's: the median of the ratios of all rounds."""
+    """Largest ratio of the student's latency to the teacher's: the median of the ratios of all rounds."""
 
 
 class Register(Section):
-    """Where the student goes in MLflow. Both names default to the recipe's."""
+    """The student in MLflow. Both names default to the recipe's."""
 
     model: str | None = None
     experiment: str | None = None
     trust_champion: bool = False
-    """Whether a champion that understudy did not register may run its own code here, on the test split, so that the
-    student is compared with its answers."""
+    """Whether a champion that understudy did not register may run its code here, on the test split, so that the
+    student is compared with its outputs."""
     control: bool = False
-    """Judge and register the control in the student's place, where distilling did not pay. Its registered model is
-    named MODEL-control, so that it is never taken for a distilled one."""
+    """Judge and register the control instead of the student, where distillation did not pay. Its registered model is
+    named MODEL-control, to tell it from a distilled one."""
 
 
 class Resources(Section):
-    """What a training job gets."""
+    """Resources of a job."""
 
     nodes: Annotated[int, Field(gt=0, le=2**16)] = 1
     min_nodes: Positive | None = None
-    """In a cluster: the fewest nodes that the job goes on with when it cannot have all. Default: it waits for all. The
-    result then follows from how many there were at which step, and is not the same to the last bit."""
+    """In a cluster: the fewest nodes on which the job continues if it cannot have all. The result then depends on the
+    number of nodes at each step, and is not bit-identical. Default: the job waits for all."""
     processes: Annotated[int, Field(gt=0, le=2**10)] = 1
     """Per node."""
     threads: Positive | None = None
-    """CPU threads per process. Default: all cores, in a cluster those of `cpu`, for a single process; otherwise one."""
+    """CPU threads per process. Default: for a single process all cores, in a cluster those of `cpu`; otherwise one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     hardware: str | None = None
-    """What each process has, by its name in the plan's table, such as H100: what `understudy plan` and strategy: auto
-    plan for. Nothing else follows from it."""
+    """Hardware of each process, by its name in the plan's table, such as H100. `understudy plan` and strategy: auto
+    plan for it; it has no other effect."""
     pool: str | None = None
-    """In a cluster: the node pool, one of those in the cluster's settings. Default: any node without taints."""
+    """In a cluster: a node pool of the cluster's settings. Default: their `pool`, or else any node without taints."""
     cpu: Quantity | None = None
     """In a cluster: per node, such as 4 or 500m; requested, not limited."""
     memory: Quantity | None = None
     """In a cluster: per node, such as 16Gi; requested, and the limit."""
     shared_memory: Quantity = "1Gi"
-    """In a cluster: of /dev/shm, per node; it counts as memory. NCCL and data loading need it."""
+    """In a cluster: size of /dev/shm, per node; it counts as memory. NCCL and data loading need it."""
     queue: str | None = None
     """In a cluster: Kueue's LocalQueue. Default: the one in the cluster's settings."""
     priority: str | None = None
     """In a cluster: the PriorityClass of the job's pods."""
     termination_grace_period: Positive = 60
-    """In a cluster: seconds that a pod gets to take a checkpoint when it has to go."""
+    """In a cluster: seconds that a pod has for a checkpoint when it is terminated."""
     hang_timeout: Positive = 600
-    """In a cluster: seconds without a new heartbeat after which a job counts as hung and restarts at its checkpoint.
-    Longer than the slowest step, and than loading and saving."""
+    """In a cluster: seconds without a new heartbeat after which a job counts as hung and restarts from its checkpoint.
+    Must be longer than the slowest step, and than loading and saving."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
-    """In a cluster: how often a job starts again after a killed rank. Preemption, lost nodes and hangs do not count."""
+    """In a cluster: restarts of a job after a killed rank. Preemption, lost nodes and hangs do not count."""
 
 
 class JobResources(Section):
@@ -239,13 +240,13 @@ class JobResources(Section):
 
     @property
     def by_job(self) -> dict[str, Resources]:
-        """What each job gets, by its name here."""
+        """Resources by the job's key in this section."""
         alone = self.distill.model_copy(update={"nodes": 1, "min_nodes": None, "processes": 1})
         return {"teacher": self.teacher, "distill": self.distill, "evaluate": self.evaluate or alone}
 
 
 class Recipe(Section):
-    """One run, completely."""
+    """The complete definition of a run."""
 
     name: Annotated[str, Field(pattern=NAME)]
     task: Task
@@ -260,24 +261,24 @@ class Recipe(Section):
 
     @property
     def models(self) -> dict[str, Model]:
-        """Teacher's and student's model by their place in the recipe."""
+        """Teacher's and student's model by their path in the recipe."""
         return {"teacher.model": self.teacher.model, "student.model": self.student.model}
 
     @property
     def undecided(self) -> tuple[Literal["teacher", "student"], ...]:
-        """The sections whose training leaves its degrees to the plan."""
+        """The sections whose training has strategy: auto."""
         trained: dict[Literal["teacher", "student"], Train | None]
         trained = {"teacher": self.teacher.train, "student": self.student.train}
         return tuple(section for section, train in trained.items() if train and train.strategy == "auto")
 
     @property
     def objectives(self) -> tuple[ObjectiveSection, ...]:
-        """What the student learns from."""
+        """The student's objectives."""
         return self.student.distill or DISTILL[self.task]
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:
-        """What is measured, the gate's metric included."""
+        """All metrics to measure, the gate's included."""
         chosen = self.evaluate.metrics or METRICS[self.task]
         return chosen if self.gate_metric in chosen else (self.gate_metric, *chosen)
 
@@ -288,13 +289,13 @@ class Recipe(Section):
 
     @property
     def model_name(self) -> str:
-        """The registered model's name; a control's says that it is one."""
+        """The registered model's name; a control's ends in -control."""
         name = self.register_.model or self.name
         return f"{name.removesuffix(CONTROL_SUFFIX)}{CONTROL_SUFFIX}" if self.candidate == "control" else name
 
     @property
     def candidate(self) -> Candidate:
-        """Whom the gate judges and the registry gets."""
+        """The model that the gate judges and the registry gets."""
         return "control" if self.register_.control else "student"
 
     @property

@@ -1,7 +1,7 @@
-"""The data sources that a recipe can name: one line for each, which says where its module is.
+"""The data sources that a recipe can name, each with its module.
 
-The recipe lies below the data and imports none of it. A source's module is loaded by its path, like an entry point, and
-has a value SOURCE: the section that the recipe may hold, and the tasks that the source has records for.
+The recipe is a layer below the data and imports none of it. A source's module is loaded by its path, like an entry
+point, and has a value SOURCE: the recipe's section of the source, and the tasks that it has records for.
 """
 
 import importlib
@@ -22,16 +22,16 @@ SOURCES = {
 
 
 class SourceSection(Section):
-    """The section data.source. Its type says which source it is; the other keys are that source's own.
+    """The section data.source. Its type names the source, which defines the other keys.
 
-    A key `path` is a path: a relative one starts at the recipe's folder.
+    A relative `path` starts at the recipe's folder.
     """
 
     type: str
 
 
 class Known(Protocol):
-    """What the recipe knows of a source."""
+    """A source, as the recipe sees it."""
 
     @property
     def section(self) -> type[SourceSection]:
@@ -54,7 +54,7 @@ def serving(task: str) -> list[str]:
 
 
 class _OneOfSources:
-    """Tells pydantic that a section is one of the sources', told apart by its type."""
+    """Makes a section a union of the sources' sections for pydantic, discriminated by type."""
 
     def __get_pydantic_core_schema__(self, _section: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         sections = tuple(load(name).section for name in SOURCES)

@@ -1,4 +1,4 @@
-"""How a recipe spreads a model over processes: the degrees of one device mesh, and the names of their common points."""
+"""How a recipe spreads a model over processes: the degrees of one device mesh, and names for common ones."""
 
 from math import lcm
 from typing import Annotated, Literal
@@ -20,24 +20,25 @@ AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 
 class Degrees(Section):
-    """The device mesh, as torchtitan writes it: stages x copies x shards x parts of a sequence x parts of a layer."""
+    """The device mesh, as in torchtitan: stages x copies x shards x parts of a sequence x parts of a layer."""
 
     pp: Positive = 1
-    """Pipeline parallel (Huang et al. 2019): processes hold some of the layers each, and read the same examples."""
+    """Pipeline parallel (Huang et al. 2019): processes with some of the layers each, which read the same examples."""
     dp_replicate: Positive = 1
     dp_shard: Positive = 1
     cp: Positive = 1
     """Context parallel: processes that share each sequence; shards are spread over them, too."""
     cp_comm_type: CommType = "alltoall"
-    """What those exchange around attention: heads for positions (Jacobs et al. 2023), or keys and values in a ring (Liu
-    et al. 2023), which wants no number of heads. Megatron's name; torch's `rotate_method` is how a ring goes on."""
+    """Exchange of cp's processes around attention: heads for positions (alltoall, Jacobs et al. 2023), or keys and
+    values in a ring (Liu et al. 2023), for any number of heads. Megatron's name; torch's `rotate_method` is about how a
+    ring proceeds."""
     tp: Positive = 1
     """Tensor parallel (Shoeybi et al. 2019): processes that share each layer, and read the same examples."""
     sequence_parallel: bool = False
-    """Beside tp: norms, and what goes between split layers, are of some positions on each process (Korthikanti et al.
+    """With tp: each process has some positions of norms, and of activations between split layers (Korthikanti et al.
     2022)."""
     zero_stage: Literal[1, 2, 3] = 3
-    """What is sharded beside the optimiser's state (Rajbhandari et al. 2020): from 2 gradients, at 3 weights."""
+    """Sharding beside the optimiser's state (Rajbhandari et al. 2020): gradients from 2 on, weights at 3."""
 
     @model_validator(mode="after")
     def _has_parts(self) -> "Degrees":
@@ -60,35 +61,35 @@ class Degrees(Section):
 
     @property
     def sequence_parts(self) -> int:
-        """What the length of sequences has to be a multiple of: in a ring each process has two chunks, and each process
-        of tp may have a part of what it has.
+        """The divisor that the sequence length must have.
+
+        In a ring each process has two chunks. With sequence_parallel, each process of tp has a part of these.
         """
         parts = self.tp if self.sequence_parallel else 1
         return self.cp * lcm(parts, 2 if self.cp_comm_type == "ring" else 1)
 
     @property
     def head_parts(self) -> int:
-        """What the numbers of heads have to be a multiple of: in a ring each process has all that tp has left it."""
+        """The divisor that the numbers of heads must have: in a ring, tp alone divides them."""
         return self.tp * (1 if self.cp_comm_type == "ring" else self.cp)
 
     @property
     def world_size(self) -> int:
-        """Processes that take part."""
+        """The number of processes."""
         return self.pp * self.readers * self.cp * self.tp
 
     @property
     def readers(self) -> int:
-        """Parts that a batch is read in: processes that share sequences or layers read the same examples."""
+        """The parts in which a batch is read: processes that share sequences or layers read the same examples."""
         return self.dp_replicate * self.dp_shard
 
     def of_teacher(self, shards: int | None) -> "Degrees":
-        """The degrees of a model on the same processes that is only asked, beside one with these.
+        """The degrees of the teacher, an inference model on the same processes.
 
-        Sequences and layers are split as the other one's are. Stages it has none: each process asks all of its layers.
+        Sequences and layers are split as the student's are. There are no stages: each process runs all layers.
 
         Args:
-            shards: processes that hold one copy together. Default: as many as of the other one, and where that has
-                stages, all.
+            shards: processes that hold one copy together. Default: as for the student; if that has stages, all.
 
         Raises:
             ValueError: processes do not divide into such copies.
@@ -117,12 +118,12 @@ class Degrees(Section):
 
 
 class Compression(Section):
-    """For ddp: what gradients are sent as. Every way loses something of them."""
+    """For ddp: compression of gradients before they are sent. Every type is lossy."""
 
     type: Literal["fp16", "bf16", "powersgd"]
-    """Rounded to 16 bits, or as products of two thin matrices (Vogels et al. 2019)."""
+    """Rounding to 16 bits, or products of two thin matrices (Vogels et al. 2019)."""
     rank: Positive | None = None
-    """For powersgd: how thin; the paper takes 1 to 4."""
+    """For powersgd: the rank of the matrices; the paper uses 1 to 4."""
 
     @model_validator(mode="after")
     def _has_a_rank(self) -> "Compression":
@@ -132,14 +133,14 @@ class Compression(Section):
 
 
 class Diloco(Section):
-    """For ddp and hsdp: replicas train apart, and meet now and then. The numbers are those of Douillard et al. 2023."""
+    """For ddp and hsdp: replicas train apart, and synchronise at intervals. Defaults of Douillard et al. 2023."""
 
     every: Positive = 500
-    """Steps that each replica takes by itself on its part of each batch."""
+    """Local steps of each replica, on its part of each batch, between synchronisations."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.7
-    """Of the outer optimiser, for which the mean of how far replicas came is the gradient."""
+    """Of the outer optimiser, whose gradient is the mean of the replicas' changes."""
     momentum: Fraction = 0.9
-    """Nesterov's, of the outer optimiser."""
+    """Nesterov momentum of the outer optimiser."""
 
 
 Schedule = Literal[
@@ -149,12 +150,12 @@ SINGLE, V = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
 
 
 class Pipeline(Section):
-    """For pp: in which order stages compute micro-batches, of which gradient_accumulation_steps says the number."""
+    """For pp: the order in which stages compute micro-batches; gradient_accumulation_steps is their number."""
 
     schedule: Schedule = "1F1B"
-    """As torch names them; all train the same."""
+    """By torch's names; all train the same."""
     stages: Positive | None = None
-    """Of each process. Default: 1 with GPipe and 1F1B, 2 with the others, which wait less by having several."""
+    """Stages of each process. Default: 1 with GPipe and 1F1B, 2 with the others, to wait less."""
 
     @model_validator(mode="after")
     def _fits(self) -> "Pipeline":
@@ -171,12 +172,12 @@ class Pipeline(Section):
 
     @property
     def splits_backward(self) -> bool:
-        """Whether gradients of weights are computed apart from those of what goes between stages, and later."""
+        """Whether gradients of weights are computed later than those of the activations between stages."""
         return self.schedule in V or self.schedule == "InterleavedZeroBubble"
 
     @property
     def is_v(self) -> bool:
-        """Whether stages go to and fro over the processes: the first has the first and the last."""
+        """Whether stages run over the processes and back: the first process has the first and the last stage."""
         return self.schedule in V
 
 
@@ -184,7 +185,7 @@ ALONE = {
     "single": ("for one process", "ddp, fsdp or hsdp"),
     "dp": ("one process that drives all GPUs it sees", "ddp"),
 }
-"""Names for one process: what they are, and what there is for several."""
+"""Names for one process: a description, and the names for several."""
 
 
 def _strategy_kind(value: object) -> str:
@@ -200,8 +201,8 @@ def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where:
     """The degrees behind a recipe's strategy.
 
     hsdp shards inside a node and replicates over nodes; on a single node it keeps two replicas. 3d has a stage on each
-    node, on a single node two, and inside a stage each layer in two neighbouring processes and the rest in shards: who
-    speaks most is nearest (Narayanan et al. 2021).
+    node, or two on a single node. Inside a stage, two neighbouring processes split each layer, and the rest is sharded:
+    the processes that communicate most are nearest (Narayanan et al. 2021).
 
     Args:
         strategy: the recipe's.
@@ -210,7 +211,7 @@ def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where:
         where: the recipe's path of the job's resources, for errors.
 
     Raises:
-        ValueError: the strategy does not fit the number of processes; the message says why, and what would.
+        ValueError: the strategy is auto, or does not fit the number of processes; the message has the fix.
     """
     if strategy == "auto":
         raise ValueError("auto is chosen when a run begins; here it has to be degrees, or a name of theirs")

@@ -1,4 +1,4 @@
-"""Sections of the recipe's `train`: the optimiser, its learning rate, what changes images, what guards steps."""
+"""Sections of the recipe's `train`: optimiser, learning-rate schedule, augmentation and guard."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ class Optimizer(Section):
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     no_decay: tuple[str, ...] | None = None
-    """Names of parameters without weight decay, with * for any part of them: ["*.bias", "*norm*"]. Default: all vectors
+    """Names of parameters without weight decay, with * as a wildcard: ["*.bias", "*norm*"]. Default: all vectors
     (biases, norms)."""
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
@@ -36,7 +36,7 @@ class Schedule(Section):
     """Linear warm-up, then decay to `final` times the learning rate."""
 
     warmup: Warmup = 0
-    """In steps, or as a share of all of them (0.1)."""
+    """In steps, or as a share of all steps (0.1)."""
     decay: Literal["cosine", "linear", "constant"] = "cosine"
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
 
@@ -45,32 +45,31 @@ class RandAugment(Section):
     """Random operations on each image (Cubuk et al. 2020)."""
 
     operations: Positive
-    """How many, one after the other, each drawn from all fourteen."""
+    """Operations on each image, one after the other, each drawn from all fourteen."""
     magnitude: Annotated[int, Field(ge=0, le=10)]
-    """How much each changes, from nothing to the most."""
+    """Strength of each operation, from none (0) to the maximum (10)."""
 
 
 class Augment(Section):
-    """How training images are changed at random; teacher and student see the same."""
+    """Random changes of training images; teacher and student see the same images."""
 
     flip: bool = False
-    """Half of them from left to right."""
+    """Flip half of the images from left to right."""
     crop: Annotated[int, Field(ge=0)] = 0
-    """Pixels of a black frame around them, out of which their size is cut at a random place."""
+    """Width in pixels of a black frame around each image, out of which its size is cropped at a random place."""
     rand_augment: RandAugment | None = None
-    """After that."""
+    """Applied after flip and crop."""
     mixup: Annotated[float, Field(gt=0)] | None = None
-    """Each is mixed with another of its batch, labels too, with shares of Beta(mixup, mixup) (Zhang et al. 2018)."""
+    """Mix each image and its label with another of the batch, in shares from Beta(mixup, mixup) (Zhang et al. 2018)."""
 
 
 class Guard(Section):
-    """Which steps are skipped, and when that does not help.
+    """Skips harmful steps, and rolls training back if that does not help.
 
-    A step whose loss or gradient is not finite always is.
+    A step whose loss or gradient is not finite is always skipped.
     """
 
     spike: Annotated[float, Field(gt=1)] | None = None
-    """A step is skipped too when its loss is more than so many times the median of the last 50 that were taken."""
+    """Also skip a step whose loss is more than so many times the median loss of the last 50 steps taken."""
     rollback_after: Positive = 10
-    """After so many skipped steps in a row training goes back to its last checkpoint, and passes over the batches
-    since."""
+    """Skipped steps in a row after which training returns to its last checkpoint, and passes over the batches since."""

@@ -1,4 +1,4 @@
-"""The rules within a training, and between it and the processes that it has."""
+"""The rules within a training, and between it and its processes."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from understudy.recipe.schema import Resources, Train
 from understudy.recipe.strategy import Degrees, Pipeline, degrees
 
 NOTHING_TO_VALIDATE = "the data has no validation split; give it a share, data.validation"
-"""Beside validate_every, once the data is there."""
+"""The error of validate_every, once the data is ingested."""
 
 
 def job_conflicts(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
-    """Where a training contradicts itself, or the processes that it has: each place, and the fix."""
+    """The contradictions in a training, or with its processes: each path, and the fix."""
     yield from _elastic(job, train, resources)
     if train.steps and train.schedule.warmup >= train.steps:
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
@@ -21,7 +21,7 @@ def job_conflicts(place: Place, train: Train, job: str, resources: Resources) ->
     yield from fp16(place, train)
     yield from _compression(place, train, resources)
     yield from _diloco(place, train, resources)
-    if train.strategy == "auto":  # the plan leaves out degrees that do not go with the rest
+    if train.strategy == "auto":  # the plan leaves out degrees that conflict with the rest
         if train.offload:
             yield (*place, "strategy"), "auto is what the plan says, which does not know offload; name degrees"
         return
@@ -39,7 +39,7 @@ def job_conflicts(place: Place, train: Train, job: str, resources: Resources) ->
 
 
 def degree_conflicts(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
-    """What of a training's settings is for other degrees than these."""
+    """Settings of a training that conflict with its degrees."""
     splits = found.pp * found.cp * found.tp > 1
     yield from _savers(place, train, found)
     yield from fp8(place, train, found)
@@ -56,7 +56,7 @@ def degree_conflicts(place: Place, train: Train, found: Degrees) -> Iterator[Con
 
 
 def _guard(place: Place, train: Train) -> Iterator[Conflict]:
-    """What a step that is skipped would leave behind."""
+    """Settings that conflict with skipped steps."""
     if train.guard and train.diloco:
         why = "skips steps of all replicas at once, and those of diloco train apart; remove one of them"
         yield (*place, "guard"), why
@@ -66,7 +66,7 @@ def _guard(place: Place, train: Train) -> Iterator[Conflict]:
 
 
 def _resharded(place: Place, train: Train) -> Iterator[Conflict]:
-    """What only the processes have that left a checkpoint."""
+    """Settings whose state other processes cannot take over from a checkpoint."""
     where = (*place, "resume_resharded")
     if train.resume_resharded and train.diloco:
         why = "each replica of diloco has an optimiser's state of its own, which others cannot take; remove it"
@@ -91,7 +91,7 @@ def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
 
 
 def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
-    """What saves memory or time under some degrees alone."""
+    """Settings that save memory or time, but not with these degrees."""
     if train.strategy == "dp":
         yield from _on_copies(place, train)
     if "parameters" in train.offload and ((not found.shards and found.world_size > 1) or found.pp > 1):
@@ -106,7 +106,7 @@ def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
 
 
 def _on_copies(place: Place, train: Train) -> Iterator[Conflict]:
-    """What is bound to the blocks that it was given, and DataParallel computes with copies of them."""
+    """Settings that are bound to the original blocks, while DataParallel computes with copies."""
     settings = {
         "activation_checkpointing": train.activation_checkpointing != "none",
         "offload": bool(train.offload),
@@ -126,7 +126,7 @@ def _compression(place: Place, train: Train, resources: Resources) -> Iterator[C
 
 
 def _diloco(place: Place, train: Train, resources: Resources) -> Iterator[Conflict]:
-    """What contradicts that replicas train apart."""
+    """Settings that conflict with replicas that train apart."""
     if train.diloco is None:
         return
     every = train.diloco.every
@@ -145,7 +145,7 @@ def _diloco(place: Place, train: Train, resources: Resources) -> Iterator[Confli
 
 
 def _uneven(train: Train, found: Degrees) -> str | None:
-    """Why a batch cannot be shared out evenly."""
+    """The reason why a batch does not divide evenly; None if it does."""
     parts = found.readers * train.gradient_accumulation_steps
     if train.batch_size % parts == 0:
         return None
@@ -158,7 +158,7 @@ def _uneven(train: Train, found: Degrees) -> str | None:
 
 
 def _elastic(job: str, train: Train, resources: Resources) -> Iterator[Conflict]:
-    """What a number of nodes between the least and the most would contradict."""
+    """Settings that conflict with a number of nodes from min_nodes to nodes."""
     least, most = resources.min_nodes or resources.nodes, resources.nodes
     where: Place = ("resources", job, "min_nodes")
     if least > most:

@@ -1,4 +1,4 @@
-"""YAML of a recipe: version 1.2's types (1e-3 is a number, no is text), no duplicate keys, every key's line."""
+"""The YAML of recipes: version 1.2's types (1e-3 is a number, no is text), no duplicate keys, every key's line."""
 
 import math
 import re
@@ -10,13 +10,13 @@ import yaml
 Place = tuple[str | int, ...]
 Value: TypeAlias = "bool | int | float | str | list[Value] | Values | None"
 Values: TypeAlias = dict[str, Value]
-"""A section as it was read, before anything is checked."""
+"""A section as it was read, without any checks."""
 
 NULL, BOOL, INT, FLOAT, TEXT = (f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
-LARGEST = 100_000  # values of a document; aliases of aliases stand for any number of them in a few lines
+LARGEST = 100_000  # values of a document; aliases of aliases expand to any number of them from a few lines
 ALIAS = ("while scanning an alias", "while scanning an anchor")
-# The core schema of YAML 1.2. PyYAML's own is that of 1.1, in which 1e-3 is text, no is false and 1:30 is ninety. A
-# pattern is tried for the values that begin with one of the characters behind it.
+# The core schema of YAML 1.2. PyYAML implements 1.1, in which 1e-3 is text, no is false and 1:30 is ninety. A pattern
+# is tried for values that begin with one of the characters after it.
 RESOLVERS = (
     (NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     (BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
@@ -34,7 +34,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what either version of YAML would not read as text."""
+    """Quotes text that either version of YAML would read as another type."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True  # the same value twice is written twice, not as *id001
@@ -47,7 +47,7 @@ for _tag, _pattern, _first in RESOLVERS:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a text: the line (from 1), where in the data, and in words."""
+    """A problem in a text: its line (from 1), its path in the data, and a description."""
 
     line: int
     place: Place
@@ -64,7 +64,7 @@ class Document:
 
 
 def parse(text: str) -> Document:
-    """Read one document. What is wrong with it is listed, not raised."""
+    """Read one document. Problems are returned, not raised."""
     lines: dict[Place, int] = {}
     problems: list[Problem] = []
     try:
@@ -88,7 +88,7 @@ def dump(value: object) -> str:
 
 
 def _fix(error: yaml.MarkedYAMLError) -> str:
-    """What most often mends it."""
+    """The most likely fix."""
     if error.context in ALIAS:
         return 'a text that begins with * or & has to be in quotes: "*.txt"'
     if "\\t" in str(error.problem):
@@ -145,7 +145,7 @@ def _scalar(node: yaml.Node, place: Place, problems: list[Problem]) -> Value:
         if node.tag == BOOL:
             return value.lower() == "true"
         if node.tag == INT:
-            return int(value)  # refuses more than 4,300 digits, and so nobody waits for them
+            return int(value)  # refuses more than 4,300 digits, which would take long
         if node.tag == FLOAT:
             return _finite(value, line, place, problems)
     except ValueError:
@@ -156,7 +156,7 @@ def _scalar(node: yaml.Node, place: Place, problems: list[Problem]) -> Value:
 
 
 def _finite(value: str, line: int, place: Place, problems: list[Problem]) -> float | None:
-    """A number; .inf and .nan are YAML, but nothing in a recipe can be either, and JSON has no word for them."""
+    """A finite number; .inf and .nan are YAML, but no value of a recipe, and JSON cannot express them."""
     number = float(value.replace(".inf", "inf").replace(".nan", "nan"))
     if math.isfinite(number):
         return number
