@@ -169,8 +169,8 @@ def _check_outputs(outputs: Sequence[tuple[nn.Module, Any]], names: dict[nn.Modu
     for module, output in outputs:
         if not isinstance(output, Tensor):
             raise InputError(
-                f"{where}.strategy: pp needs modules outside the blocks to return a tensor, and {names[module]} returns "
-                f"a {type(output).__name__}; use fsdp"
+                f"{where}.strategy: pp needs modules outside the blocks to return a tensor, and {names[module]} "
+                f"returns a {type(output).__name__}; use fsdp"
             )
 
 

@@ -51,7 +51,9 @@ def training_memory(
     state, gradients = _state(train, held.model), _trained(train, held.model)
     if device == "cuda" and "parameters" not in train.offload:
         return found.dp_replicate * state
-    teachers = found.of_teacher(teacher_shards).dp_replicate
+    taught_by = found.of_teacher(teacher_shards)
+    # Whole copies of the teacher beside a student in shards stay on the GPUs (Spread.for_questions).
+    teachers = taught_by.dp_replicate if device == "cpu" or taught_by == found or taught_by.shards else 0
     teacher = held.teacher // SMALLER[teacher_precision]
     return found.dp_replicate * (state + max(state, gradients)) + teachers * teacher
 

@@ -114,6 +114,12 @@ def test_a_teacher_is_there_as_often_as_its_shards_make_copies(found: Degrees, s
     assert training_memory(train(), found, "cpu", "fp32", Held(0, GIB), shards) == copies * GIB
 
 
+@pytest.mark.parametrize(("shards", "copies"), [(None, 1), (1, 0), (2, 2), (4, 1)])
+def test_whole_copies_of_a_teacher_beside_an_offloaded_student_stay_on_gpus(shards: int | None, copies: int) -> None:
+    offloaded = train(offload=("parameters",))
+    assert training_memory(offloaded, Degrees(dp_shard=4), "cuda", "fp32", Held(0, GIB), shards) == copies * GIB
+
+
 def test_frozen_weights_in_four_bits_take_no_less_than_an_eighth() -> None:
     lora = {"modules": ["q"], "frozen_precision": "nf4"}
     assert training_memory(train(lora=lora), Degrees(), "cpu", "fp32", Held(8 * GIB, 0)) == 2 * GIB

@@ -8,6 +8,7 @@ variable UNDERSTUDY_SEQUENCES says how many sequences are drawn.
 import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -197,4 +198,4 @@ Launchers.TestCase.settings = settings(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
-TestLaunchers = Launchers.TestCase
+TestLaunchers = pytest.mark.timeout(3600 if SEQUENCES else 600)(Launchers.TestCase)  # 5,000 take ten minutes
