@@ -1,4 +1,4 @@
-"""`python -m understudy`: the command, where it is not on the path."""
+"""Entry point of `python -m understudy`, for when the command is not on the path."""
 
 from understudy.cli import main
 

@@ -1,4 +1,4 @@
-"""What can go wrong, by the exit code that it earns: 1 something failed, 2 the input is wrong."""
+"""Exceptions, and the exit code of each: 1 failed, 2 bad input, 3 rejected by the gate, 130 stopped."""
 
 import errno
 import os
@@ -11,44 +11,44 @@ DONE, FAILED, BAD_INPUT, REJECTED, STOPPED = 0, 1, 2, 3, 130
 
 
 class UnderstudyError(Exception):
-    """One message for the user that names the place and the fix; it is shown without a traceback."""
+    """An error for the user, shown without a traceback; its message names the place and the fix."""
 
     exit_code = FAILED
 
 
 class InputError(UnderstudyError):
-    """The recipe, the data, or the command line is wrong: running again changes nothing."""
+    """The recipe, the data or the command line is invalid: a retry does not help."""
 
     exit_code = BAD_INPUT
 
 
 class Rejected(UnderstudyError):
-    """The gate said no, and the run was told to end as failed then."""
+    """The gate rejected the candidate, and the run was configured to fail in that case."""
 
     exit_code = REJECTED
 
 
 class Stopped(UnderstudyError):
-    """The user asked the run to stop, and it did at a checkpoint."""
+    """The user stopped the run, and it ended at a checkpoint."""
 
     exit_code = STOPPED
 
 
 class Forbidden(UnderstudyError):
-    """A server refuses this account: waiting does not help, and no answer may be taken for a result."""
+    """A server refuses this account: a retry does not help, and a missing answer must not be taken for a result."""
 
 
 class Fenced(UnderstudyError):
-    """Somebody else holds the lease by now: whatever this process still wants to write is refused."""
+    """Another process has the lease by now: all further writes of this process are refused."""
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's word on a full or read-only disk into one that names the fix.
+    """Translate errors of a full or read-only disk into errors that name the fix.
 
     Raises:
-        UnderstudyError: the disk is full (running again after making room goes on).
-        InputError: the disk is read-only or the user may not write there.
+        UnderstudyError: the disk is full (a rerun continues once there is room).
+        InputError: the path is a file, the disk is read-only, or the user may not write there.
     """
     try:
         yield
@@ -71,12 +71,12 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def printable_lines(text: str) -> str:
-    """A text of others on its own lines, without those before and after it; of empty lines in a row one is left."""
+    """Untrusted text with its line breaks, at most one blank line in a row and none at either end."""
     lines = text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
     shown = "\n".join(printable(line.rstrip()) for line in lines)
     return re.sub(r"\n{3,}", "\n\n", shown).strip("\n")
 
 
 def printable(text: str) -> str:
-    """A text of others on one line: what would steer a terminal, or begin a line of its own, is spelt out."""
+    """Untrusted text on one line: characters that could control a terminal, and line breaks, are escaped."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -1,4 +1,4 @@
-"""Whether this installation is whole: a wheel built without the package's data is refused before anything runs."""
+"""Check of the installation: a wheel built without the package's data is refused before anything runs."""
 
 from pathlib import Path
 
@@ -14,14 +14,14 @@ FILES = (
     "recipes/pydoc.yaml",
     "registry/server_app/accounts.ini",
 )
-"""What a build can leave out: data, and the folders that src/understudy only links to."""
+"""Files that a build can leave out: data, and the folders that src/understudy only links to."""
 
 
 def check(folder: Path = Path(__file__).parent) -> None:
-    """Look for every file of the package that a build can leave out.
+    """Check that all FILES are installed.
 
     Args:
-        folder: the package's.
+        folder: the package's folder.
 
     Raises:
         UnderstudyError: some are missing.

@@ -1,6 +1,7 @@
-"""The log of a process, for those who operate it: one named logger per module, text or JSON (UNDERSTUDY_LOG=json).
+"""Logging of a process, for operators: one named logger per module, as text or JSON (UNDERSTUDY_LOG=json).
 
-Text is a line each: time in UTC, level, logger, message. JSON is an object each, with the same four and a traceback.
+A text record is one line: time in UTC, level, logger, message. A JSON record is one object with the same four fields
+and, if there is one, a traceback.
 """
 
 import json
@@ -18,7 +19,7 @@ FORMATS = ("text", "json")
 
 
 class TextFormatter(logging.Formatter):
-    """2026-01-31T12:00:00.123Z INFO understudy.agent.heartbeat: training."""
+    """Records such as 2026-01-31T12:00:00.123Z INFO understudy.agent.heartbeat: training."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -29,7 +30,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(TextFormatter):
-    """An object per record, on one line: time, level, logger, message, and a traceback where there is one."""
+    """One object per record, on one line: time, level, logger, message, and a traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
@@ -45,12 +46,12 @@ class JsonFormatter(TextFormatter):
 
 
 def configure(level: int = logging.INFO) -> None:
-    """Send this process's log to stderr: the package's from `level` on, warnings of libraries.
+    """Log to stderr: the package's records from `level` up, and the libraries' from WARNING up.
 
-    It takes the place of another plain stream's handler: KFP's executor has one, and every line would come twice.
+    It replaces other plain stream handlers: KFP's executor has one, and every line would appear twice.
 
     Raises:
-        InputError: UNDERSTUDY_LOG names no format.
+        InputError: UNDERSTUDY_LOG is not a known format.
     """
     wanted = os.environ.get(VARIABLE) or "text"
     if wanted not in FORMATS:
@@ -63,7 +64,7 @@ def configure(level: int = logging.INFO) -> None:
     ]:
         root.removeHandler(earlier)
         earlier.close()
-    handler.addFilter(_ours_or_a_warning)  # a library may have set a level of its own: uvicorn has
+    handler.addFilter(_ours_or_a_warning)  # a library may set its own level, as uvicorn does
     root.addHandler(handler)
     logging.getLogger("understudy").setLevel(level)
 
@@ -73,19 +74,19 @@ def _ours_or_a_warning(record: logging.LogRecord) -> bool:
 
 
 class _Copy(logging.FileHandler):
-    """A file beside stderr: where it cannot be written, stderr still has every line, and the process goes on."""
+    """A log file beside stderr. If it cannot be written, stderr still has every line, and the process continues."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Append a line; opening the file is the one part of this that logging does not guard itself."""
+        """Append a line. Opening the file is the only part that logging itself does not guard."""
         with suppress(OSError):
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Nothing: of a full volume the line on stderr says enough."""
+        """Ignore the error: on a full volume the line on stderr is enough."""
 
 
 def copy_to(path: Path) -> None:
-    """Append this process's log to a file too, once configure() was called. The file is made with the first line."""
+    """Also append this process's log to a file, created with the first line. Call configure() first."""
     root = logging.getLogger()
     formatter = next(one.formatter for one in root.handlers if isinstance(one.formatter, TextFormatter))
     with suppress(OSError):

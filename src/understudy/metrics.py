@@ -1,4 +1,4 @@
-"""Metrics of this process for Prometheus, on an address of their own: served only where a variable names one."""
+"""Prometheus metrics of this process, served on a separate address if the environment names one."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from understudy.errors import InputError
 
 VARIABLE = "UNDERSTUDY_METRICS"
-"""HOST:PORT to listen on; unset or empty: nowhere. There are no accounts: who reaches the port reads."""
+"""HOST:PORT to listen on; unset or empty for none. No authentication: any client that reaches the port can read."""
 REGISTRY = CollectorRegistry()
 
 log = logging.getLogger(__name__)
@@ -16,10 +16,10 @@ ProcessCollector(registry=REGISTRY)
 
 
 def address() -> tuple[str, int] | None:
-    """Where to listen; None where nobody asked for it.
+    """The address to listen on; None if none is configured.
 
     Raises:
-        InputError: the variable holds no address.
+        InputError: the variable is not a HOST:PORT.
     """
     said = os.environ.get(VARIABLE)
     if not said:
@@ -31,17 +31,17 @@ def address() -> tuple[str, int] | None:
 
 
 def serve() -> bool:
-    """Serve the metrics as long as this process lives; whether somebody asked for that, and the address was free.
+    """Serve the metrics for the life of this process; False if no address is configured, or it is in use.
 
     Raises:
-        InputError: the variable holds no address.
+        InputError: the variable is not a HOST:PORT.
     """
     where = address()
     if where is None:
         return False
     try:
         start_http_server(where[1], where[0], REGISTRY)
-    except OSError as error:  # two runs on one machine, say: no work is lost because nobody can count it
+    except OSError as error:  # such as two runs on one machine: missing metrics must not stop the work
         log.warning("no metrics of this process: %s=%s: %s", VARIABLE, os.environ[VARIABLE], error)
         return False
     return True

@@ -1,8 +1,8 @@
 """The revision of a step's code: a digest of all source that it can reach, and the versions of its libraries.
 
 Both come from the source with ast, following imports (also those inside functions), without importing anything.
-Comments, docstrings and layout do not count, but the docstrings of attributes do. A template (.j2) counts for the
-modules beside it that name it.
+Comments, docstrings (those of attributes, too) and layout do not count. A template (.j2) counts for the modules
+beside it that name it.
 """
 
 import ast

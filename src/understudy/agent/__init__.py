@@ -1,1 +1,1 @@
-"""What runs on a node of a job: the ranks, the agent that starts and watches them, the node cache."""
+"""Code that runs on a node of a job: the ranks, the agent that starts and supervises them, the node cache."""

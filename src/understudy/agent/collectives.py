@@ -1,4 +1,4 @@
-"""A job specification as a measuring of collectives: what a rank does of it."""
+"""A rank's part of a collectives job: it times all-reduces of several sizes."""
 
 import os
 import statistics
@@ -17,17 +17,17 @@ from understudy.jobs import collectives
 from understudy.jobs.collectives import Collectives, Timing
 from understudy.jobs.specification import JobSpec
 
-TIMEOUT = timedelta(seconds=90)  # of one collective: a way between two nodes that is shut shows as a wait
+TIMEOUT = timedelta(seconds=90)  # of one collective: a blocked route between two nodes shows as a hang
 WARM_UP = 2
 MOST, LEAST = 20, 3  # repeats of small buffers, and of large ones
 ENOUGH = 2**28  # bytes over all repeats of a size
 
 
 def measure(spec: JobSpec, payload: Collectives, surroundings: Surroundings) -> None:
-    """Do this rank's part of all sizes.
+    """Time this rank's part of the all-reduces of all sizes.
 
     Raises:
-        InputError: a GPU is asked for where there is none.
+        InputError: the job needs a GPU, and there is none.
     """
     device = _device(spec)
     torch.set_num_threads(spec.threads)
@@ -67,7 +67,7 @@ def _process_group() -> Iterator[None]:
 
 
 def _timing(size: int, device: torch.device) -> Timing:
-    """The median over several all-reduces of the time that the slowest rank took."""
+    """The median time of several all-reduces, each as long as its slowest rank took."""
     buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
     repeats = max(LEAST, min(MOST, ENOUGH // size))
     taken = [_once(buffer) for _ in range(WARM_UP + repeats)][WARM_UP:]
@@ -80,7 +80,7 @@ def _once(buffer: torch.Tensor) -> float:
     """Seconds of one all-reduce, which all ranks begin together."""
     dist.barrier()
     begun = time.perf_counter()
-    dist.all_reduce(buffer, dist.ReduceOp.MAX)  # of ones: it stays what it is, however often
+    dist.all_reduce(buffer, dist.ReduceOp.MAX)  # the maximum of ones: repeats leave the buffer unchanged
     if buffer.is_cuda:
         torch.cuda.synchronize(buffer.device)
     return time.perf_counter() - begun

@@ -1,6 +1,6 @@
-"""A job specification as a measuring: its ranks share out the test split, and begin anew when they were ended.
+"""A rank's part of an evaluation job: the ranks divide the test split, and start over if they were ended.
 
-Where the recipe says so they share the models' weights, too.
+With a sharding strategy in the recipe they also shard the models' weights.
 """
 
 import os
@@ -30,12 +30,12 @@ REPORTED = 0.5  # seconds between reports
 
 
 def evaluate(spec: JobSpec, payload: Evaluation, surroundings: Surroundings) -> None:
-    """Do this rank's part of measuring the models into the attempt's output.
+    """Measure this rank's share of the test split, into the attempt's output.
 
     Raises:
-        InputError: the test split is empty, or a GPU is asked for where there is none.
-        UnderstudyError: a model is not what the recipe says.
-        Stopped: somebody wanted the rank to end.
+        InputError: the test split is empty, or the job needs a GPU and there is none.
+        UnderstudyError: a model does not match the recipe.
+        Stopped: the rank was requested to end.
     """
     device = _device(spec)
     torch.set_num_threads(spec.threads)
@@ -72,7 +72,7 @@ def _device(spec: JobSpec) -> str:
 
 @contextmanager
 def _share(spec: JobSpec, payload: Evaluation, device: torch.device) -> Iterator[Share]:
-    """What is this rank's. What ranks exchange are numbers by example, on CPUs, and shards, on the models' device."""
+    """This rank's share. Ranks exchange per-example numbers on CPUs, and shards on the models' device."""
     if spec.world_size == 1:
         yield WHOLE
         return
@@ -80,25 +80,25 @@ def _share(spec: JobSpec, payload: Evaluation, device: torch.device) -> Iterator
     dist.init_process_group("cpu:gloo,cuda:nccl" if found.shards and device.type == "cuda" else "gloo")
     spread = Spread(found, device, torch.float32) if found.shards else None
     yield Share(dist.get_rank(), dist.get_world_size(), spread)
-    dist.barrier()  # a job on several nodes counts as done for its operator as soon as one of them is
-    dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
+    dist.barrier()  # the operator counts a job on several nodes as done as soon as one of them is
+    dist.destroy_process_group()  # not on an error: the peers fail with it, and must not report theirs first
 
 
 def _settle(payload: Evaluation, share: Share, processes: int) -> None:
-    """Have blocks that were gathered given back, where memory is short."""
+    """Return the memory of freed all-gathered blocks to the system where memory is short."""
     if share.spread:
         weights = sum(weight_bytes(Path(folder)) for folder in payload.models.values())
         settle_freed_memory(weights // share.spread.degrees.dp_shard, processes)
 
 
 def _output(spec: JobSpec, surroundings: Surroundings, share: Share) -> Path:
-    """The folder of the result: new, and the same for all ranks."""
+    """A new folder for the result, the same on all ranks."""
     name: list[Any] = [surroundings.begin_attempt(spec.world_size) if share.rank == 0 else ""]
     if share.of > 1:
         dist.broadcast_object_list(name, 0)
     output = surroundings.join_attempt(name[0]) / "output"
     if share.rank == 0:
-        shutil.rmtree(output, ignore_errors=True)  # of an attempt that was ended
+        shutil.rmtree(output, ignore_errors=True)  # left by an attempt that was ended
         with disk_errors(output):
             output.mkdir()
     if share.of > 1:
@@ -107,7 +107,7 @@ def _output(spec: JobSpec, surroundings: Surroundings, share: Share) -> Path:
 
 
 def _progress(surroundings: Surroundings, share: Share) -> Callable[[float, float, str], None]:
-    """Called after each batch."""
+    """A callback for each batch: it reports progress, and raises Stopped if the rank has to end."""
     reported = 0.0
 
     def tell(done: float, total: float, unit: str) -> None:

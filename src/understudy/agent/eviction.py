@@ -1,17 +1,17 @@
-"""How a node agent asks its ranks to end, and ranks record for the agent which attempt they are part of.
+"""Files between a node agent and its ranks: the request to end, and the attempt that the ranks are part of.
 
-Both are files of this node: the volume may be slow, full or away when a pod has seconds left.
+They are local to the node: the volume may be slow, full or unavailable when a pod has seconds left.
 """
 
 import os
 from pathlib import Path
 
 EVICTION = "UNDERSTUDY_EVICTION"
-"""Names a file. When it exists, this node's ranks take a checkpoint and leave; it holds the reason."""
+"""Variable with a file's path. If the file exists, this node's ranks checkpoint and exit; it contains the reason."""
 ABANDONED = "abandoned"
-"""The reason when no launcher watches the job any more."""
+"""The reason when no launcher supervises the job any more."""
 ATTEMPT = "attempt"
-"""Beside it: the attempt that the node's ranks are part of."""
+"""File beside it: the attempt that the node's ranks are part of."""
 
 
 def is_evicted() -> bool:

@@ -1,7 +1,7 @@
-"""The exit code of a pod, as the operator that may restart it reads it.
+"""Exit codes of a pod, by which the training operator decides whether to restart it.
 
-torchrun exits with 1 whatever its rank's code was, and the training operator restarts a pod by its code: 1 to 127 is
-permanent, 128 to 255 is retried. So the node agent translates the outcomes of its ranks into such a code.
+The operator takes 1 to 127 as permanent and retries 128 to 255. torchrun exits with 1 whatever the code of its rank
+was. So the node agent translates the outcomes of its ranks into such a code.
 """
 
 import logging
@@ -20,21 +20,21 @@ log = logging.getLogger(__name__)
 
 # Permanent:
 STOPPED_AT_CHECKPOINT = 75  # the run was stopped, or there is no launcher (EX_TEMPFAIL of sysexits.h)
-# To be restarted: above 127, since the operator's restartPolicy ExitCode takes those for failures that may pass.
-# The first and the last are what a shell makes of SIGKILL and SIGTERM.
-KILLED = 137  # a rank was killed, and not for memory
+# Retried: above 127, since the operator's restartPolicy ExitCode takes those for transient failures. The first and
+# the last are a shell's codes for SIGKILL and SIGTERM.
+KILLED = 137  # a rank was killed, but not by the OOM killer
 PEERS_LOST = 140  # another pod's ranks are gone
 HUNG = 142
 EVICTED = 143  # the pod was evicted; its ranks took a checkpoint
 
 
 def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) -> int:
-    """What a pod's end means to the operator that may restart it.
+    """The exit code of a pod, for the operator that may restart it.
 
     Args:
         spec: the job.
-        failures: this node's failed ranks with their exit codes, negative for a signal; None: no outcome of any.
-        eviction: holds the reason why this node was evicted, if it was.
+        failures: exit codes of this node's failed ranks, negative for a signal; None if no rank has one.
+        eviction: a file with the reason of this node's eviction, if it was evicted.
     """
     if failures == {}:
         return 0
@@ -44,7 +44,7 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
     word = eviction.with_name(ATTEMPT)
     attempt = word.read_text() if word.exists() else ""
     # A new attempt renames the folder of the one before. A node that was cut off and comes back would otherwise end the
-    # new attempt with the failure of its own old ranks.
+    # new attempt with the failure of its old ranks.
     if attempt and not (Path(spec.folder) / attempt).is_dir():
         log.warning("another attempt is running: this node was cut off, so its outcome is ignored")
         return PEERS_LOST
@@ -58,19 +58,19 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
 
 
 def _without_word(reason: str) -> int:
-    """The exit code of a node whose ranks did not fail by themselves."""
+    """The exit code of a node whose ranks did not fail themselves."""
     if reason == ABANDONED:
         return STOPPED_AT_CHECKPOINT
     return EVICTED if reason else PEERS_LOST
 
 
 def _outcome(spec: JobSpec, rank: int, code: int, attempt: str) -> Outcome:
-    """A rank's own outcome, or one made from its exit code, which is then written for the launcher."""
+    """A rank's recorded outcome, or one derived from its exit code and recorded for the launcher."""
     if outcome := Outcome.read(spec.outcome(rank)):
         return outcome
     said = replace(_death(rank, code, spec), attempt=attempt)
-    if code != -signal.SIGTERM:  # that was the agent, who ends the others when one has failed
-        with suppress(UnderstudyError):  # on a full disk the pod's own log has it
+    if code != -signal.SIGTERM:  # from the agent, which ends the other ranks when one has failed
+        with suppress(UnderstudyError):  # on a full disk the pod's log still has it
             said.write(spec.outcome(rank))
     return said
 
@@ -93,9 +93,9 @@ def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
 
 
 def _killed_for_memory() -> str | None:
-    """The memory limit of this container, if one of its processes was killed for it (cgroups, version 2 or 1).
+    """The memory limit of this container, if one of its processes was OOM-killed (cgroups, version 2 or 1).
 
-    Kubernetes says OOMKilled only when the container's first process was killed, and that is this agent.
+    Kubernetes reports OOMKilled only if the container's first process was killed, which is this agent.
     """
     for events, limit in (
         ("memory.events", "memory.max"),

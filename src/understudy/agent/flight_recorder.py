@@ -1,8 +1,8 @@
-"""Which collectives a rank was in when it hung: what torch's flight recorder holds, as JSON beside the rank's stacks.
+"""A dump of torch's flight recorder when a rank hangs: its collectives, as JSON beside its stacks.
 
-The stacks show where Python is. Which collective a rank waits in, and whether the others reached the same one, only the
-recorder knows: of every collective its number, group, sizes and state (PyTorch's tutorial "Flight Recorder for
-Debugging Stuck Jobs"). It records by itself; its content has to be written before the rank is ended.
+Stacks show where Python is. Only the recorder shows which collective a rank waits in, and whether the others reached
+the same one: it has the number, group, sizes and state of each (PyTorch's tutorial "Flight Recorder for Debugging
+Stuck Jobs"). It records automatically; its content has to be written before the rank is ended.
 """
 
 import json
@@ -16,15 +16,15 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-BACKENDS = ("gloo", "nccl", "nccl2")  # the last is what torch 2.15 makes of "nccl"
+BACKENDS = ("gloo", "nccl", "nccl2")  # torch 2.15 resolves "nccl" to the last
 
 
 class FlightRecorder(threading.Thread):
-    """Writes the collectives when a rank has made no progress for some seconds.
+    """A thread that writes a rank's collectives when it has made no progress for some time.
 
     Args:
-        path: the file, which is there only after a hang.
-        seconds: without a heartbeat.
+        path: the file, which exists only after a hang.
+        seconds: time without a heartbeat that counts as a hang.
     """
 
     def __init__(self, path: Path, seconds: float) -> None:
@@ -38,7 +38,7 @@ class FlightRecorder(threading.Thread):
         self._until = time.monotonic() + self._seconds
 
     def stop(self) -> None:
-        """Stop: no more heartbeats will come."""
+        """Stop the thread: there will be no more heartbeats."""
         self._over.set()
 
     def run(self) -> None:
@@ -52,22 +52,22 @@ class FlightRecorder(threading.Thread):
         try:
             said = collectives()
             if not said:
-                self._path.unlink(missing_ok=True)  # an earlier hang's
+                self._path.unlink(missing_ok=True)  # left by an earlier hang
                 return
             aside = self._path.with_name(f".{self._path.name}")
             aside.write_text(json.dumps(said))
             os.replace(aside, self._path)
-        except (OSError, RuntimeError) as error:  # a full volume, say: the stacks may still be there
+        except (OSError, RuntimeError) as error:  # such as a full volume: the stacks may still be there
             log.warning("%s: cannot be written (%s)", self._path, error)
 
 
 def collectives() -> dict[str, Any]:
-    """The newest collectives of this process, by backend, the oldest first; nothing before the rendezvous."""
+    """The latest collectives of this process by backend, the oldest first; empty before the rendezvous."""
     torch = sys.modules.get("torch")
     c10d = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
-    if c10d is None:  # not imported, or half of it
+    if c10d is None:  # torch is not imported, or only in part
         return {}
     found = {backend: json.loads(c10d._dump_fr_trace_json(backend=backend)) for backend in BACKENDS}
-    if hasattr(c10d, "_dump_nccl_trace_json"):  # TORCH_DIST_USE_NCCL2=0 brings the one before back
+    if hasattr(c10d, "_dump_nccl_trace_json"):  # TORCH_DIST_USE_NCCL2=0 selects the previous one
         found["nccl-legacy"] = json.loads(c10d._dump_nccl_trace_json())
     return {backend: trace for backend, trace in found.items() if trace.get("entries")}

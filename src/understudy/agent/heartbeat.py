@@ -1,4 +1,4 @@
-"""A rank's own heartbeat, and what is written when it stops: its stacks and its collectives."""
+"""The heartbeat of a rank, and a dump of its stacks and collectives when it hangs."""
 
 import faulthandler
 import json
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class HeartbeatWriter:
-    """Writes a rank's heartbeats. Without one for `spec.hang_timeout` seconds its stacks and collectives are written.
+    """Writer of a rank's heartbeats. After `spec.hang_timeout` seconds without one it dumps stacks and collectives.
 
-    The stacks by a thread of C, which runs though Python's may be stuck (faulthandler.dump_traceback_later).
+    A C thread dumps the stacks, since Python's threads may be stuck (faulthandler.dump_traceback_later).
     """
 
     def __init__(self, spec: JobSpec, rank: int) -> None:
@@ -32,7 +32,7 @@ class HeartbeatWriter:
     def __call__(self, phase: str, step: int = -1) -> None:
         """Write the rank's phase and step."""
         if phase != self._phase:
-            log.info("%s", phase)  # shows in the rank's log what takes time
+            log.info("%s", phase)  # shows in the rank's log where the time goes
         self._phase = phase
         if not self._spec.supervised:
             return
@@ -47,7 +47,7 @@ class HeartbeatWriter:
         self._collectives.restart_timer()
 
     def _open_stacks(self) -> IO[str]:
-        """Where the stacks go, after those of an earlier attempt."""
+        """The file of the stacks, opened to append to those of an earlier attempt."""
         path = self._spec.stacks(self._rank)
         with disk_errors(path):
             return path.open("a")
@@ -65,11 +65,11 @@ class HeartbeatWriter:
         return self._spec.attempt
 
     def join(self, spec: JobSpec) -> None:
-        """From now on the rank is part of this specification's attempt."""
+        """Make the rank part of this specification's attempt."""
         self._spec = spec
 
     def stop(self) -> None:
-        """Stop: no more heartbeats will come."""
+        """Stop the timers: there will be no more heartbeats."""
         faulthandler.cancel_dump_traceback_later()
         if self._stacks:
             self._stacks.close()
@@ -80,5 +80,5 @@ class HeartbeatWriter:
 
 
 def node_name() -> str:
-    """The node that this process runs on, or its pod, or its machine."""
+    """The name of this process's node, pod or machine."""
     return os.environ.get("UNDERSTUDY_NODE") or socket.gethostname()

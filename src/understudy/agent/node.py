@@ -1,4 +1,4 @@
-"""The node agent: what a pod of a job runs. It starts this node's ranks under torchrun and sees them to their end.
+"""The node agent, the main process of a job's pod: it starts this node's ranks under torchrun and waits for their end.
 
 python -m understudy.agent.node JOB.json
 """
@@ -26,9 +26,9 @@ log = logging.getLogger("understudy.agent.node")  # `python -m` calls this modul
 
 
 def main() -> int:
-    """Run this node's ranks; the exit code is the pod's."""
+    """Run this node's ranks, and return the pod's exit code."""
     die_with_parent()  # and set the ranks' parent
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the stop file signals a stop
     try:
         logs.configure()
         return run(Path(sys.argv[1]))
@@ -60,7 +60,7 @@ def run(path: Path) -> int:
 
 
 def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
-    """Exit codes of this node's ranks that failed, by rank; None when the nodes did not find or lost each other."""
+    """Exit codes of this node's failed ranks, by rank; None if the rendezvous failed or nodes lost each other."""
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -76,9 +76,9 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
         rdzv_endpoint=met.endpoint,
         rdzv_configs=dict(met.configs),
         nproc_per_node=spec.processes,
-        max_restarts=0,  # the operator starts pods again, and the launcher bounds how often
-        monitor_interval=0.1,  # seconds; a whole pod's end waits for this look
-        signals_to_handle="SIGINT",  # SIGTERM is the watchdog's
+        max_restarts=0,  # the operator restarts pods, and the launcher limits how often
+        monitor_interval=0.1,  # seconds; the end of a pod waits for this check
+        signals_to_handle="SIGINT",  # the watchdog handles SIGTERM
         logs_specs=DefaultLogsSpecs(log_dir=tempfile.mkdtemp()),
     )
     try:
@@ -89,7 +89,7 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
         log.warning("this job's rendezvous is closed: a node has failed, and others still wait in it")
         (Path(spec.folder) / CLOSED).touch()
         return None
-    except (RendezvousError, ConnectionError, DistError) as error:  # which of the two it was, none of them tells
+    except (RendezvousError, ConnectionError, DistError) as error:  # they do not distinguish the two
         log.warning("the nodes did not find each other, or lost each other: %s", error)
         return None
     return {}

@@ -1,8 +1,8 @@
-"""Copies of what ranks read on their node's own disk: the examples, the teacher, the model to start from.
+"""A cache of the ranks' inputs on their node's local disk: the examples, the teacher, the initial model.
 
-A node's agent makes them once, before its ranks start, where the cluster's settings name a cache. A copy is an object
-as in the store: named by its digest, written aside, renamed into place, and every byte of it is read and hashed before
-ranks may have it. Where there is none (no room, a disk that fails) ranks read the shared bytes, which are the same.
+The node agent copies them once, before its ranks start, if the cluster's settings name a cache. A copy is an object
+as in the store: named by its digest, written aside and renamed into place. Every byte of it is read and hashed before
+ranks use it. Without a copy (no room, a failing disk) ranks read the same bytes from the shared volume.
 """
 
 import fcntl
@@ -26,18 +26,18 @@ from understudy.store.objects import Manifest, Objects, described
 log = logging.getLogger(__name__)
 
 CACHE = "UNDERSTUDY_CACHE"
-"""The cache's folder on this node; not set where there is none."""
+"""Variable with the cache's folder on this node; unset without a cache."""
 LIMIT = "UNDERSTUDY_CACHE_LIMIT"
-"""Bytes that Kubernetes allows in it: a pod with more in an emptyDir is evicted."""
-BLOCK = 4096  # a file takes whole blocks
+"""Variable with the cache's limit in bytes: Kubernetes evicts a pod with more in an emptyDir."""
+BLOCK = 4096  # bytes; a file occupies whole blocks
 
 
 def local(spec: JobSpec, path: Path) -> Path:
-    """The specification that this node's ranks read: the job's, or one of this node's that names copies.
+    """The path of the specification that this node's ranks read: the job's, or a local one that names the copies.
 
     Args:
         spec: the job.
-        path: its specification, the same for all nodes.
+        path: the job's specification, the same for all nodes.
     """
     if CACHE not in os.environ:
         return path
@@ -55,22 +55,22 @@ def _cache() -> "Cache":
 
 
 class Cache:
-    """A folder for copies, which agents of several pods may use at once."""
+    """A folder of copies, shared by the agents of several pods."""
 
     def __init__(self, folder: Path, say: Callable[[str], None], limit: int | None = None) -> None:
         self._folder, self._say, self._limit = folder, say, limit
         self._objects = _objects(folder / "objects")
 
     def copy(self, source: Path, name: str) -> Path:
-        """Where to read a folder's content: a complete copy, made now if there is none, or else the folder itself.
+        """The path to read a folder from: a complete copy, made now if there is none, or else the folder itself.
 
-        The copy stays until this process ends. Nothing is raised: without a copy the work is slower and no more.
+        The copy stays until this process ends. No error is raised: without a copy the work is only slower.
 
         Args:
             source: an object of the store, or any folder of files.
-            name: what it is called in messages.
+            name: its name in messages.
         """
-        # A failure here costs time only: the shared bytes are the same, and are read instead.
+        # A failure costs only time: ranks then read the same bytes from the shared volume.
         began = time.monotonic()
         try:
             for part in ("objects", "incoming", "locks"):
@@ -87,12 +87,12 @@ class Cache:
         return found
 
     def _find_or_make(self, source: Path, name: str, manifest: Manifest) -> tuple[Path, bool]:
-        """The copy's path, and whether it was made now."""
+        """The copy's path, and whether the copy is new."""
         digest = sha256(manifest.encode())
         lock = self._lock(digest, fcntl.LOCK_SH)  # never closed: the copy is in use until this process ends
         assert lock is not None
-        # The shared lock keeps _make_room() of other agents away, and is no hindrance to those who read too. The kernel
-        # gives it back when this process ends, however it ends.
+        # The shared lock keeps the copy from _make_room() of other agents, and lets them read it. The kernel releases
+        # it whenever this process ends.
         path, made = self._objects.path(digest), False
         while path.exists() and (damage := self._objects.damage(digest, thorough=True)):
             self._say(f"the copy of {name} on this node is damaged and is made again: {damage[0]}")
@@ -105,7 +105,7 @@ class Cache:
         return path, made
 
     def _make(self, source: Path, manifest: Manifest, digest: str) -> None:
-        """Copy aside, hash what arrived, and rename it into place; of two who do so at once one is first."""
+        """Copy the files aside, hash the copy and rename it into place; of two concurrent agents the first one wins."""
         ours = secrets.token_hex(8)
         lock, staged = self._lock(ours, fcntl.LOCK_EX), self._folder / "incoming" / ours
         assert lock is not None
@@ -129,7 +129,7 @@ class Cache:
         """Remove unused copies, the least recently used first, until there is room.
 
         Raises:
-            UnderstudyError: there is not enough of it.
+            UnderstudyError: there is not enough room.
         """
         for path in sorted((self._folder / "objects").glob("??/*"), key=lambda path: path.stat().st_mtime):
             if self._room() >= needed:
@@ -142,19 +142,19 @@ class Cache:
             raise UnderstudyError(f"it needs {needed / 1e6:,.1f} MB, there is room for {max(0, room) / 1e6:,.1f} MB")
 
     def _room(self) -> int:
-        """Bytes."""
+        """Free bytes."""
         disk = os.statvfs(self._folder)
         free = disk.f_bavail * disk.f_frsize
         if self._limit is None:
             return free
-        # st_blocks counts in 512 bytes whatever the file system's block is. Kubernetes too counts what files occupy.
+        # st_blocks counts units of 512 bytes on any file system. Kubernetes counts occupied blocks, too.
         return min(free, self._limit - sum(path.lstat().st_blocks * 512 for path in self._folder.rglob("*")))
 
     def _drop(self, digest: str, lock: int) -> None:
         """Remove a damaged copy.
 
         Raises:
-            UnderstudyError: another agent uses it, and found it intact.
+            UnderstudyError: another agent uses it, which read it when it was intact.
         """
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -179,7 +179,7 @@ class Cache:
                 os.close(lock)
 
     def _lock(self, name: str, mode: int) -> int | None:
-        """An open lock, which ends when it is closed or its process ends; None when another process has it."""
+        """An open lock, released when it is closed or the process ends; None if another process has it."""
         lock = os.open(self._folder / "locks" / name, os.O_RDWR | os.O_CREAT, 0o666)
         with suppress(BlockingIOError):
             fcntl.flock(lock, mode)
@@ -189,5 +189,5 @@ class Cache:
 
 
 def _objects(folder: Path) -> Objects:
-    """Objects of which nothing is remembered: what is asked is read."""
+    """Objects without cached fingerprints: every check reads the bytes."""
     return Objects(folder, Fingerprints(folder / "nowhere"))

@@ -1,4 +1,4 @@
-"""Processes that die with their parent: no rank outlives what started it, however that ended."""
+"""Processes that die with their parent: no rank outlives the process that started it, however that process ended."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def environment() -> dict[str, str]:
-    """What a child's environment needs so that it can die with this process."""
+    """The environment for a child that has to die with this process."""
     return {**os.environ, _PARENT: str(os.getpid())}
 
 

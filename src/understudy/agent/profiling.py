@@ -1,7 +1,8 @@
-"""Recording some steps of a training with torch's profiler: a trace, and where the time of a step went.
+"""A profile of some training steps by torch.profiler: a trace, and the breakdown of a step's time.
 
-The first steps are let go by, for they are slower. A few more are timed as they are, since a recorded one takes longer,
-and then a few are recorded. What is written decides nothing, so this is no part of a training's source.
+The first steps are skipped, since they are slower. The next few are only timed, since recording slows a step down,
+and a few more are recorded. The profile does not affect the training, so this module is not part of a training's
+revision.
 """
 
 import gzip
@@ -27,16 +28,16 @@ from understudy.train.profile import RankProfile
 from understudy.train.training import Course
 
 WARM_UP, TIMED, RECORDED = 3, 5, 5
-"""Steps, at most: a third of what is left each, where that is less."""
+"""Maximum numbers of steps; each is at most a third of the remaining steps."""
 LONG_ENOUGH = 5.0
-"""Seconds of steps after which no further one is recorded: a trace is read whole, and grows with every operator."""
+"""Seconds of steps after which recording ends: a trace grows with every operator and is read into memory whole."""
 ALLOCATIONS = 200_000
-"""That a memory snapshot has at most."""
+"""Maximum number of entries in a memory snapshot."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many steps are let go by, timed, and recorded, one after the other."""
+    """Numbers of steps that are skipped, timed and recorded, in this order."""
 
     warm_up: int
     timed: int
@@ -44,16 +45,16 @@ class Plan:
 
     @staticmethod
     def of(steps: int) -> "Plan":
-        """For so many steps; fewer than three are not recorded at all."""
+        """The plan for `steps` steps; with fewer than three none is recorded."""
         return Plan(*(min(most, steps // 3) for most in (WARM_UP, TIMED, RECORDED)))
 
 
 class Recording:
-    """Entered for each step of a rank's training.
+    """A context manager around each step of a rank's training.
 
     Args:
-        spec: the job, in whose logs it writes.
-        course: of the training.
+        spec: the job; the profile is written into its logs.
+        course: the training's course.
     """
 
     def __init__(self, spec: JobSpec, course: Course) -> None:
@@ -64,7 +65,7 @@ class Recording:
         self._began, self._over = 0.0, False
 
     def __call__(self, step: int) -> AbstractContextManager[None]:
-        """A step, counted from 0; they come one after the other, but for those that a guard goes back for."""
+        """The context of a step, counted from 0. Steps are consecutive, except after a rollback by the guard."""
         plan = self._plan = self._plan or Plan.of(self._course.steps - step)
         number, self._seen = self._seen - plan.warm_up, self._seen + 1
         if 0 <= number < plan.timed:
@@ -103,7 +104,7 @@ class Recording:
         self._began = time.perf_counter()
 
     def _end(self, step: int, count: int) -> None:
-        """Write all down. A trace counts once the profile is there, which is written last."""
+        """Write the results. A trace is valid only with the profile, which is written last."""
         assert self._profiler is not None
         self._profiler.stop()
         path = self._spec.trace(self._rank)
@@ -142,6 +143,6 @@ class Recording:
         return self._course.device.type == "cuda"
 
     def _finish(self) -> None:
-        """Wait for what the GPU was asked for."""
+        """Wait for the GPU's pending work."""
         if self._on_gpu:
             torch.cuda.synchronize(self._course.device)

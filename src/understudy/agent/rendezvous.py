@@ -1,4 +1,4 @@
-"""The rendezvous of a job's nodes, as torchrun takes it."""
+"""The rendezvous of a job's nodes, in torchrun's terms."""
 
 import os
 import socket
@@ -9,28 +9,28 @@ from dataclasses import dataclass, field, replace
 
 from understudy.agent.node_cache import CACHE
 
-JOIN_TIMEOUT = 1800  # seconds that nodes wait for one that copies for longer
+JOIN_TIMEOUT = 1800  # seconds that nodes wait for one that is still copying
 
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """The rendezvous of an attempt; fields as of torchrun's LaunchConfig."""
+    """The rendezvous of an attempt; fields as in torchrun's LaunchConfig."""
 
     min_nodes: int
     max_nodes: int
     run_id: str
-    """Ranks of another id are not let in."""
+    """Ranks with another id are rejected."""
     backend: str
-    """c10d: the first node hosts it and any may join. static: every node has been given its number."""
+    """c10d: the first node hosts it and any may join. static: every node has a fixed rank."""
     endpoint: str
     configs: Mapping[str, int] = field(default_factory=dict)
     """Further settings of the backend."""
 
 
 def rendezvous(environment: Mapping[str, str]) -> Rendezvous:
-    """How the nodes find each other, from the variables of torchrun (PET_*).
+    """The rendezvous of the nodes, from the variables of torchrun (PET_*).
 
-    The training operator names a rendezvous that any node may join, Trainer v2 a first node and everyone's number.
+    The training operator names an endpoint that any node may join, Trainer v2 a master and the rank of each node.
     """
     least, _, most = environment["PET_NNODES"].partition(":")
     nodes = int(least), int(most or least)
@@ -42,24 +42,23 @@ def rendezvous(environment: Mapping[str, str]) -> Rendezvous:
 
 
 def await_others(found: Rendezvous) -> Rendezvous:
-    """The rendezvous, with a longer timeout where nodes copy: one may take longer than another.
+    """Wait for the rendezvous host, and extend the timeout where nodes copy, since one may take longer than another.
 
-    torch gives a node 600 s to join, and the host of the rendezvous 60 s; pods that gave up would copy again.
+    torch gives a node 600 s to join, and the host of the rendezvous 60 s; pods that timed out would copy again.
     """
     if CACHE not in os.environ:
         return found
     if found.backend == "c10d":
-        # The host of the rendezvous is a node that copies too: it does not listen before it is done, and torch's
-        # client gives up after 60 s.
+        # The host of the rendezvous also copies first, and listens only then; torch's client times out after 60 s.
         deadline = time.monotonic() + JOIN_TIMEOUT
         while not _is_up(found.endpoint) and time.monotonic() < deadline:
             time.sleep(0.5)
-    timeout = "join_timeout" if found.backend == "c10d" else "timeout"  # the same setting, as each backend names it
+    timeout = "join_timeout" if found.backend == "c10d" else "timeout"  # each backend's name of the same setting
     return replace(found, configs={**found.configs, timeout: JOIN_TIMEOUT})
 
 
 def _is_up(endpoint: str) -> bool:
-    """Whether the host of the rendezvous is there: this node itself, or one that accepts connections."""
+    """Whether the rendezvous host is up: it is this node, or accepts connections."""
     host, _, port = endpoint.rpartition(":")
     if _is_this_node(host):
         return True
@@ -69,7 +68,7 @@ def _is_up(endpoint: str) -> bool:
 
 
 def _is_this_node(host: str) -> bool:
-    """Only an address of one's own can be bound."""
+    """Whether a host is this node: only a local address can be bound."""
     with suppress(OSError):
         family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:

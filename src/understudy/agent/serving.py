@@ -1,7 +1,8 @@
-"""A registered version loaded and asked about test examples, in a process without credentials: its model's code runs.
+"""Scoring of test examples by a registered version, in a process without credentials, since the model's code runs.
 
-The process is of `registry.loaded`, and is started by its name: nothing below the registry knows MLflow. On one machine
-the register step starts it; in a cluster, where that step's pod holds the registry's credentials, the rank of a job.
+The process runs `registry.loaded` and is started by that name: no layer below the registry imports MLflow. On one
+machine the register step starts it. In a cluster the rank of a job does, since the step's pod has the registry's
+credentials.
 """
 
 import os
@@ -20,10 +21,10 @@ from understudy.jobs.specification import JobSpec
 
 LOADER = "understudy.registry.loaded"
 VERSION, EXAMPLES, SCORES = "version", "examples.json", "scores.json"
-"""What a folder has for the process, and the file that it leaves."""
+"""Names of the process's inputs in its folder, and of its output file."""
 HANDED_ON = {"PATH", "HOME", "TMPDIR", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH", "HF_HOME", "OMP_NUM_THREADS"}
 HANDED_ON |= {"CUDA_VISIBLE_DEVICES", "UNDERSTUDY_PARENT"}
-"""Of the environment; the rest may hold credentials, and the version's code is not to see them."""
+"""Variables that the process inherits; others may contain credentials, which the version's code must not see."""
 
 
 def serve(spec: JobSpec, payload: Serving, surroundings: Surroundings) -> None:
@@ -31,13 +32,13 @@ def serve(spec: JobSpec, payload: Serving, surroundings: Surroundings) -> None:
 
     Raises:
         UnderstudyError: the version cannot be loaded.
-        Stopped: somebody wanted the rank to end.
+        Stopped: the rank was requested to end.
     """
     surroundings.heartbeat("loading", -1)
     output = surroundings.join_attempt(surroundings.begin_attempt(1)) / "output"
     log = spec.rank_logs / "served.log"
     with disk_errors(output):
-        shutil.rmtree(output, ignore_errors=True)  # of an attempt that was ended
+        shutil.rmtree(output, ignore_errors=True)  # left by an attempt that was ended
         output.mkdir()
         log.parent.mkdir(parents=True, exist_ok=True)
         process = started(Path(payload.folder), output, log)
@@ -46,12 +47,12 @@ def serve(spec: JobSpec, payload: Serving, surroundings: Surroundings) -> None:
 
 
 def started(folder: Path, output: Path, log: Path) -> "subprocess.Popen[bytes]":
-    """The process that scores.
+    """Start the scoring process.
 
     Args:
-        folder: has the version and the examples; it is only read.
-        output: where scores are written.
-        log: what the process prints is added there.
+        folder: contains the version and the examples; read only.
+        output: folder for the scores.
+        log: file to append the process's output to.
     """
     with log.open("ab") as printed:
         return subprocess.Popen(
@@ -61,10 +62,10 @@ def started(folder: Path, output: Path, log: Path) -> "subprocess.Popen[bytes]":
 
 
 def ended(process: "subprocess.Popen[bytes]", must_stop: Callable[[], bool]) -> int:
-    """The exit code of a process that scores; it is killed where somebody wants it to end.
+    """Wait for the scoring process and return its exit code; kill it if it has to stop.
 
     Raises:
-        Stopped: somebody does.
+        Stopped: it had to stop.
     """
     try:
         while process.poll() is None:
@@ -78,10 +79,10 @@ def ended(process: "subprocess.Popen[bytes]", must_stop: Callable[[], bool]) -> 
 
 
 def check(code: int, log: Path) -> None:
-    """Refuse the exit code of a process that could not load the version.
+    """Reject the exit code of a process that could not load the version.
 
     Raises:
-        UnderstudyError: with the last line of what it printed.
+        UnderstudyError: with the last line of the process's output.
     """
     if code:
         words = log.read_text(errors="replace").strip().splitlines()

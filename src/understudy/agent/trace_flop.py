@@ -1,6 +1,6 @@
-"""How many FLOP a trace's operators took, from the shapes that torch.profiler notes of them.
+"""FLOP of a trace's operators, from the shapes that torch.profiler records.
 
-The profiler's own count has no attention and no convolution's backward.
+The profiler's own count lacks attention and the backward pass of convolutions.
 """
 
 import json
@@ -9,15 +9,15 @@ from math import prod
 from typing import Any
 
 Shapes = Sequence[Sequence[int]]
-"""Of an operator's inputs; an empty one of what is no tensor."""
+"""Shapes of an operator's inputs; empty for an input that is not a tensor."""
 Concrete = Sequence[str]
-"""What the others are, written as Python does."""
+"""Values of the other inputs, in Python's notation."""
 
 
 def flop_of(events: Sequence[Mapping[str, Any]]) -> int:
-    """The FLOP of a trace's products of matrices, convolutions and attention; a multiplication and an addition are two.
+    """The FLOP of a trace's matrix products, convolutions and attention; a multiply-add counts as two.
 
-    An operator on a tensor over ranks (a DTensor) calls the same one on this rank's part: the inner one counts.
+    An operator on a DTensor calls the same operator on this rank's shard: only the inner one counts.
     """
     found = 0
     counted = [event for event in events if event.get("ph") == "X" and _formula(event["name"])]
@@ -44,7 +44,7 @@ def _formula(name: str) -> Callable[[Shapes, Concrete], int] | None:
 
 
 def _product(shapes: Shapes, concrete: Concrete) -> int:
-    """Of matrices, or of a batch of them: (..., m, k) and (..., k, n)."""
+    """FLOP of a matrix product, batched or not: (..., m, k) and (..., k, n)."""
     del concrete
     return 2 * prod(shapes[0]) * shapes[1][-1]
 
@@ -54,14 +54,14 @@ def _added_product(shapes: Shapes, concrete: Concrete) -> int:
 
 
 def _attention(shapes: Shapes, concrete: Concrete) -> int:
-    """Queries with keys, and their weights with values: (B, heads, positions, size) each."""
+    """FLOP of queries times keys, and of weights times values: (B, heads, positions, size) each."""
     del concrete
     queries, keys, values = shapes[:3]
     return 2 * prod(queries[:3]) * keys[2] * (queries[3] + values[3])
 
 
 def _attention_backward(shapes: Shapes, concrete: Concrete) -> int:
-    """Five products in the place of two: the weights are computed again."""
+    """FLOP of five products instead of two, since the weights are recomputed."""
     forward = _attention(shapes[1:], concrete)
     queries, _, values = shapes[1:4]
     size, answered = queries[3], values[3]
@@ -69,9 +69,9 @@ def _attention_backward(shapes: Shapes, concrete: Concrete) -> int:
 
 
 def _convolution(shapes: Shapes, concrete: Concrete) -> int:
-    """(B, channels, ...) with (answers, channels, ...), at every place of what comes out."""
+    """FLOP of a convolution of (B, channels, ...) with (outputs, channels, ...), at every output position."""
     image, kernel = shapes[:2]
-    if concrete[6] == "True":  # transposed: at every place of what goes in
+    if concrete[6] == "True":  # transposed: at every input position
         return 2 * image[0] * prod(image[2:]) * prod(kernel)
     stride, padding, dilation = (_numbers(text, len(kernel) - 2) for text in concrete[3:6])
     places = [
@@ -82,7 +82,7 @@ def _convolution(shapes: Shapes, concrete: Concrete) -> int:
 
 
 def _convolution_backward(shapes: Shapes, concrete: Concrete) -> int:
-    """Once for each of the gradients that are asked for: the image's and the kernel's."""
+    """The forward FLOP for each requested gradient: the image's and the kernel's."""
     gradient, image, kernel = shapes[:3]
     at = image if concrete[7] == "True" else gradient
     asked = sum(word.strip(" []") in ("True", "1") for word in concrete[10].split(",")[:2])

@@ -1,7 +1,7 @@
-"""Where the time of recorded steps went, from the events of a trace as torch.profiler writes it (Chrome's format).
+"""The breakdown of recorded steps' time, from a trace of torch.profiler (Chrome's format).
 
-Each moment of a step belongs to one kind, so the kinds add up to the step: to communication where something is sent and
-nothing is computed, otherwise to the innermost mark around it, and to `other` where there is none.
+Each moment of a step belongs to one kind, so the kinds add up to the step: to communication while data is sent and
+nothing is computed, otherwise to the innermost mark around it, and to `other` if there is none.
 """
 
 from bisect import bisect_left
@@ -17,29 +17,29 @@ MICROSECOND = 1e-6
 
 Event = dict[str, Any]
 Spans = list[tuple[float, float]]
-"""From and to, microseconds; in their order, none of them overlaps another."""
+"""Start and end in microseconds; sorted and disjoint."""
 
 
 class StepTime(NamedTuple):
-    """Seconds of a step, in the mean."""
+    """Mean seconds of a step."""
 
     seconds: float
     kinds: dict[Kind, float]
     sent: float
-    """Of communication, hidden or not."""
+    """Communication, overlapped with computation or not."""
 
 
 def step_time(events: Sequence[Event]) -> StepTime:
-    """Where the time of a trace's steps went.
+    """The mean time of a trace's steps, by kind.
 
     Args:
-        events: the trace's; `dur` and `ts` are microseconds.
+        events: the trace's events; `dur` and `ts` are microseconds.
 
     Raises:
-        ValueError: no step is in it.
+        ValueError: the trace has no step.
     """
     timed = [event for event in events if event.get("ph") == "X"]
-    # The GPU's part of a trace has spans of the same names.
+    # The GPU's part of a trace has spans with the same names.
     marks = [event for event in timed if event["name"].startswith(MARK) and event.get("cat") == "user_annotation"]
     steps = [event for event in marks if event["name"] == MARK + STEP]
     if not steps:
@@ -59,7 +59,7 @@ def step_time(events: Sequence[Event]) -> StepTime:
 
 
 def _sent_and_computed(timed: Sequence[Event]) -> tuple[Spans, Spans]:
-    """When something was sent, and when something was computed: on the GPU, where there is one."""
+    """The spans of communication and of computation: the GPU's, if there is one."""
     kernels = [event for event in timed if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     if kernels:
         sends = [event for event in kernels if event["name"].startswith("nccl")]
@@ -71,7 +71,7 @@ def _sent_and_computed(timed: Sequence[Event]) -> tuple[Spans, Spans]:
 
 
 def _innermost(timed: Sequence[Event]) -> Iterator[Event]:
-    """Operators that call no others: what calls others may wait in between for what is sent."""
+    """Operators that call no others: a caller may wait for communication in between."""
     last: dict[Any, Event] = {}
     for event in sorted(timed, key=lambda event: (event["ts"], -event["dur"])):
         before = last.get(event["tid"])
@@ -86,7 +86,7 @@ def _computes(event: Event) -> bool:
 
 
 def _segments(step: Event, marks: Iterable[Event]) -> Iterator[tuple[Kind, float, float]]:
-    """The step in pieces, each with the innermost mark's kind."""
+    """The step in segments, each with the kind of its innermost mark."""
     at, end = _span(step)
     open_: list[tuple[Kind, float]] = [("other", end)]
     for mark in sorted(marks, key=lambda event: (event["ts"], -event["dur"])):
@@ -114,7 +114,7 @@ def _span(event: Event) -> tuple[float, float]:
 
 
 def union(spans: Iterable[tuple[float, float]]) -> Spans:
-    """The moments that lie in any of some spans."""
+    """The union of some spans."""
     found: Spans = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -125,7 +125,7 @@ def union(spans: Iterable[tuple[float, float]]) -> Spans:
 
 
 def without(spans: Spans, others: Spans) -> Spans:
-    """The moments of some spans that lie in none of the others."""
+    """The parts of some spans that are in none of the others."""
     found: Spans = []
     ends = [end for _, end in others]
     for start, end in spans:
@@ -142,7 +142,7 @@ def without(spans: Spans, others: Spans) -> Spans:
 
 
 def length(spans: Spans, start: float, end: float) -> float:
-    """How much of the time between two moments lies in spans."""
+    """The time between two moments that is in spans."""
     total = 0.0
     for first, last in spans[bisect_left(spans, start, key=lambda span: span[1]) :]:
         if first >= end:

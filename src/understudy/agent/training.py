@@ -1,4 +1,4 @@
-"""A job specification as a training."""
+"""A rank's part of a training job."""
 
 from dataclasses import asdict
 from functools import partial
@@ -14,7 +14,7 @@ from understudy.train.work import TrainingJob
 
 
 def train(spec: JobSpec, payload: Training, surroundings: Surroundings) -> None:
-    """Do this rank's part of a training; errors as of train.job.run()."""
+    """Run this rank's part of a training. Raises the errors of train.job.run()."""
     callbacks = Callbacks(
         heartbeat=surroundings.heartbeat,
         must_stop=surroundings.must_stop,
@@ -27,7 +27,7 @@ def train(spec: JobSpec, payload: Training, surroundings: Surroundings) -> None:
 
 
 def training_job(spec: JobSpec, payload: Training) -> TrainingJob:
-    """What the job trains."""
+    """The training of a job specification."""
     return TrainingJob(
         model=payload.model,
         section="teacher.model" if spec.role == "teacher" else "student.model",

@@ -1,4 +1,4 @@
-"""The node agent's watchdog: it asks this node's ranks to end on an eviction, and ends them when they hang."""
+"""The node agent's watchdog: it requests this node's ranks to end on an eviction, and kills them when they hang."""
 
 import logging
 import os
@@ -18,25 +18,25 @@ from understudy.jobs.specification import JobSpec
 
 log = logging.getLogger(__name__)
 
-CLOSED = "closed"  # in the job's folder: a node that came back found the rendezvous closed
+CLOSED = "closed"  # file in the job's folder: the rendezvous was closed to a restarted node
 RANKS_INTERVAL = 1.0  # seconds between two checks of the ranks
-LAUNCHER_INTERVAL = 5.0  # seconds between two checks of the launcher: each asks the shared volume, from every node
+LAUNCHER_INTERVAL = 5.0  # seconds between two checks of the launcher, on the shared volume and from every node
 
 
 class Watchdog(threading.Thread):
-    """Observes the ranks while they work: asks them to end on an eviction, and ends them when they hang."""
+    """A thread that observes the ranks: it requests them to end on an eviction, and kills them when they hang."""
 
     def __init__(self, spec: JobSpec, eviction: Path) -> None:
         super().__init__(name="watchdog", daemon=True)
         self._spec, self._eviction = spec, eviction
         self._folder = Path(spec.folder)
-        # By the volume's clock. Heartbeats of an earlier attempt's ranks do not count: pods that waited for each
-        # other were ended as hung, four times in three minutes, since they were judged by the old ranks' heartbeats.
+        # By the volume's clock. Heartbeats of an earlier attempt's ranks do not count: by those, pods that waited for
+        # each other were killed as hung, four times in three minutes.
         self._began = volume_time(self._folder)
         self._unseen = False
 
     def evict(self, _signal: int, _frame: FrameType | None) -> None:
-        """The pod is evicted: its ranks take a checkpoint if they have done a step."""
+        """Handle an eviction of the pod: its ranks take a checkpoint if they have done a step."""
         # Ranks look for the eviction file after a step. Those that still wait for each other would never see it, and
         # the pod would be killed at the end of its grace period without an outcome.
         if not self._has_stepped():
@@ -45,13 +45,13 @@ class Watchdog(threading.Thread):
             self._eviction.write_text("evicted")
 
     def _has_stepped(self) -> bool:
-        """Whether ranks have done a step since this pod started; ranks that wait do not check for an eviction."""
+        """Whether ranks have done a step since this pod started; waiting ranks do not check for an eviction."""
         ranks = attempts.ranks(self._spec)
         fresh = seconds_since_heartbeat(self._folder, ranks, self._began) is not None
         return fresh and any(beat.step >= 0 for beat in heartbeats(self._folder, ranks).values())
 
     def run(self) -> None:
-        """Check until the ranks are done."""
+        """Check the ranks until they are done."""
         waited = 0.0
         while True:
             time.sleep(RANKS_INTERVAL)
@@ -64,13 +64,13 @@ class Watchdog(threading.Thread):
                 if waited >= LAUNCHER_INTERVAL:
                     waited = 0.0
                     self._check_launcher()
-            except (OSError, UnderstudyError) as error:  # a volume that is full or away for a moment
+            except (OSError, UnderstudyError) as error:  # the volume is full or briefly unavailable
                 log.warning("cannot check the ranks now: %s", error)
 
     def _check_launcher(self) -> None:
         unseen_before = self._unseen
         self._unseen = seconds_since_launcher(self._folder) > self._spec.launcher_timeout
-        # Twice in a row: a volume that hung through one look makes the launcher's last sign as old as that look took.
+        # Twice in a row: if the volume hangs during a check, the launcher's last sign looks as old as the check took.
         if not (self._unseen and unseen_before):
             return
         if not self._eviction.exists():
@@ -97,13 +97,13 @@ class Watchdog(threading.Thread):
     def _check_for_hang(self) -> None:
         ranks = attempts.ranks(self._spec)
         quiet = seconds_since_heartbeat(self._folder, ranks, self._began)
-        # A second more than the ranks' own timers, which write stacks and collectives: those have to be there first.
+        # A second more than the ranks' timers, so that these write stacks and collectives first.
         if quiet is None or quiet < self._spec.hang_timeout + RANKS_INTERVAL:
             return
         said = attempts.outcomes(self._spec)
         if any(outcome.exit_code for outcome in said):
             return  # the agents end the others
-        if len(said) == len(ranks):  # a thread of a library that does not end, say: the work is done
+        if len(said) == len(ranks):  # such as a library's thread that does not end: the work is done
             log.warning("every rank is done, but a process has not ended: ending it")
             _end(0)
         last = heartbeats(self._folder, ranks).values()
@@ -119,7 +119,7 @@ class Watchdog(threading.Thread):
 def _end(code: int) -> None:
     """End the pod: its ranks die with this process.
 
-    sys.exit() would end the watchdog's thread alone, and in the signal handler it would be an exception in torchrun.
+    sys.exit() would end only the watchdog's thread, and in the signal handler it would be an exception in torchrun.
     """
     sys.stdout.flush()
     os._exit(code)

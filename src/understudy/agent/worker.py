@@ -1,4 +1,4 @@
-"""What every rank of a job runs: `python -m understudy.agent.worker JOB.json`, under torchrun or alone."""
+"""Main module of each rank of a job: `python -m understudy.agent.worker JOB.json`, under torchrun or alone."""
 
 import logging
 import os
@@ -22,22 +22,22 @@ log = logging.getLogger("understudy.agent.worker")  # `python -m` calls this mod
 
 def main() -> int:
     """Do this rank's part of the job, and write its outcome."""
-    die_with_parent()  # before anything that takes long: what is imported here and below takes seconds
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
+    die_with_parent()  # first of all: the imports here and below take seconds
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the stop file signals a stop
     from understudy.errors import UnderstudyError
     from understudy.jobs.specification import JobSpec
 
     logs.configure()
     try:
         spec = JobSpec.read(Path(sys.argv[1]))
-    except UnderstudyError as error:  # of another image: where its outcome belongs is not known
+    except UnderstudyError as error:  # written by another image: the outcome's path is unknown
         log.error("%s", error)
         return error.exit_code
     return _run_rank(spec, int(os.environ["RANK"]))
 
 
 def _run_rank(spec: "JobSpec", rank: int) -> int:
-    """One rank, from its first heartbeat to its outcome file; the exit code."""
+    """Run a rank from its first heartbeat to its outcome file, and return the exit code."""
     from understudy.agent.heartbeat import HeartbeatWriter
 
     heartbeat = HeartbeatWriter(spec, rank)
@@ -51,7 +51,7 @@ def _run_rank(spec: "JobSpec", rank: int) -> int:
 
 
 def _worked(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcome":
-    """How the work ended. Every exception is caught: a rank without an outcome is a rank that was killed."""
+    """Do the work and return its outcome. Every exception is caught: a rank without an outcome counts as killed."""
     from understudy.errors import FAILED, Fenced, UnderstudyError
     from understudy.jobs.outcome import Outcome
 
@@ -100,7 +100,7 @@ def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
 
 
 def _refuse_another_build(version: str) -> None:
-    """In a cluster this process and the one that wrote the job are of different images."""
+    """Reject a job of another build: in a cluster it was written by a process with an image of its own."""
     from understudy.errors import UnderstudyError
     from understudy.revision import build
 
@@ -112,7 +112,7 @@ def _refuse_another_build(version: str) -> None:
 
 
 def _refuse_other_factories(sources: Mapping[str, str]) -> None:
-    """A step's key holds the source of a user's own models as the launcher has it: what is trained must be the same."""
+    """Reject model code of a user that differs from the launcher's: the step's key contains its source."""
     from understudy.errors import InputError
     from understudy.models.user_code import user_code
 
@@ -130,7 +130,7 @@ def _refuse_other_factories(sources: Mapping[str, str]) -> None:
 
 
 def _write_into(log: Path) -> None:
-    """Redirect this process's output to its own file, which outlives the pod."""
+    """Redirect this process's output to a file that outlives the pod."""
     log.parent.mkdir(parents=True, exist_ok=True)
     stream = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o664)
     os.dup2(stream, 1)

@@ -1,6 +1,6 @@
-"""Training images changed at random: flipped, cut out of a frame around them, and what RandAugment does.
+"""Random augmentation of training images: flips, crops from a frame around them, and RandAugment.
 
-What happens to an image follows from (seed, step, its place in the batch). So it is the same under every strategy, and
+An image's augmentation follows from (seed, step, position in the batch). So it is the same under every strategy, and
 after a resume; teacher and student see the same image (Beyer et al. 2022 found that a student needs this).
 """
 
@@ -15,19 +15,19 @@ from understudy.recipe import Augment
 
 
 class Augmentation:
-    """A recipe's section `augment`, for the batches of one training."""
+    """The augmentation of a recipe's section `augment`, for the batches of one training."""
 
     def __init__(self, settings: Augment, seed: int, batch_size: int) -> None:
         self._settings, self._seed, self._batch_size = settings, seed, batch_size
         self._operations = settings.rand_augment.operations if settings.rand_augment else 0
 
     def __call__(self, images: Tensor, step: int, places: slice | Indices) -> Tensor:
-        """The images, changed.
+        """The augmented images.
 
         Args:
             images: uint8 (B, C, S, S).
-            step: of the training.
-            places: of these images in the step's batch, which may be shorter than a slice.
+            step: the training step.
+            places: positions of these images in the step's batch; a slice may reach beyond a short batch.
         """
         random = np.random.default_rng([self._seed, step])
         flipped = random.random(self._batch_size)[places] < (0.5 if self._settings.flip else 0.0)
@@ -46,7 +46,7 @@ class Augmentation:
         return changed
 
     def _operate(self, images: Tensor, which: Indices, signs: Tensor) -> None:
-        """An operation on each image, in place."""
+        """Apply an operation to each image, in place."""
         assert self._settings.rand_augment is not None
         strengths = signs * self._settings.rand_augment.magnitude / 10
         for number, operation in enumerate(OPERATIONS.values()):

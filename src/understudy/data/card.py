@@ -1,6 +1,6 @@
-"""What a data set's card says of it: the front matter of a README.md beside the data, as the hub's data sets have it.
+"""Cards of data sets: the front matter of a README.md beside the data, as on the Hugging Face hub.
 
-https://huggingface.co/docs/hub/datasets-cards. Whoever made the data wrote it, so it is short plain text or nothing.
+https://huggingface.co/docs/hub/datasets-cards. A card is untrusted, so its entries are short plain text or left out.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from understudy.errors import printable
 
 NAME = "README.md"
 LARGEST = 64 * 2**10
-"""Bytes that are read."""
+"""Maximum number of bytes read."""
 LONGEST = 200
-"""Letters of a value."""
+"""Maximum characters of a value."""
 ENTRIES = {
     "pretty_name": "name",
     "license": "licence",
@@ -22,9 +22,9 @@ ENTRIES = {
     "license_link": "licence's text",
     "source_datasets": "made from",
 }
-"""What is read, and what it is called here."""
+"""The keys that are read, and their titles here."""
 NOTHING = ("", "~", "null", "Null", "NULL")
-"""How YAML writes that there is none."""
+"""YAML's null values."""
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "digits": {
@@ -33,14 +33,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "python-docs": {"name": "pydoc's topics and the docstrings of Python's standard library", "licence": "PSF-2.0"},
 }
-"""Of data that comes along, by its source's type."""
+"""Cards of built-in data, by the source's type."""
 
 
 def card(path: str | None) -> dict[str, str]:
-    """What the card of the data at a path says; nothing where there is none, or none that can be read.
+    """The entries of the card of the data at a path; empty without a readable card.
 
     Args:
-        path: a file or a folder; the card lies in the folder or in the one above.
+        path: a file or a folder; the card is in the folder or in its parent.
     """
     for folder in _folders(path):
         if (folder / NAME).is_file():
@@ -70,8 +70,8 @@ def _front_matter(path: Path) -> str:
 
 
 def _entries(text: str) -> dict[str, str]:
-    # Texts, lists and mappings alone: a tag such as !!bool raises anything on a value that is none, and merge keys (<<)
-    # make gigabytes of one kilobyte.
+    # BaseLoader returns only texts, lists and mappings: a tag such as !!bool raises any error on other values, and
+    # merge keys (<<) expand one kilobyte to gigabytes.
     try:
         found = yaml.load(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Image records -> arrays: pixels of one shape, and the numbers of their labels, a file of each per split."""
+"""Image records -> arrays: pixels of one shape, and label indices, a file of each per split."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from understudy.data.records import Content
 from understudy.recipe.data import Image
 
 Histogram = NDArray[np.int64]
-"""How often each grey level occurs, (channels, 256)."""
+"""Counts of each grey level, (channels, 256)."""
 
 
 def write_images(
@@ -23,14 +23,14 @@ def write_images(
     """Write SPLIT.images.npy, uint8 (N, channels, size, size), and SPLIT.labels.npy, int64 (N,), in the records' order.
 
     Args:
-        records: of these splits alone.
+        records: the records of these splits only.
         labels: all labels of the data, in their order.
-        shape: what every image becomes.
-        splits: which are written.
-        folder: where to write.
+        shape: the shape of the written images.
+        splits: the splits to write.
+        folder: output folder.
 
     Returns:
-        The grey levels of the training split; zeros where that is not among the splits.
+        The grey levels of the training split; zeros if that is not among the splits.
     """
     index = {label: number for number, label in enumerate(labels)}
     row = (shape.channels, shape.size, shape.size)

@@ -1,6 +1,6 @@
-"""An encoded image's bytes to pixels; ingest checks images with what prepare reads them with.
+"""Decoding of images; ingest checks images with the decoder that prepare reads them with.
 
-A registered version carries this file, so it imports nothing of understudy.
+A registered version contains this file, so it imports nothing of understudy.
 """
 
 import io
@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
-# Pillow goes by content, whatever a file is called, and its reader of PostScript starts Ghostscript: data must start no
-# program. Every one of these is decoded inside this process.
+# Pillow detects a format by content, whatever the file's name, and its PostScript reader starts Ghostscript: data
+# must not start a program. All of these are decoded inside this process.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 
-# All that Python and Pillow raise. A decoder of damaged bytes fails with whatever its code runs into: RuntimeError in
+# Errors of Python and Pillow. A decoder of damaged bytes raises anything that its code runs into: RuntimeError in
 # AVIF, NotImplementedError in DDS, TypeError and AttributeError for EXIF values of other types than their tags have.
 DAMAGE = (
     ArithmeticError,
@@ -49,27 +49,27 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""How an image is turned for each EXIF orientation but 1, the upright one (CIPA DC-008, 4.6.5)."""
+"""The transposition for each EXIF orientation but 1, the upright one (CIPA DC-008, 4.6.5)."""
 
 BACKGROUNDS = {"white": 255, "black": 0}
-"""Grey levels of what lies behind a transparent image."""
+"""Grey levels of the background of a transparent image."""
 
 
 def decode(content: bytes) -> Image.Image:
-    """The first frame, upright, in 8 bits a channel: L or RGB, with an alpha channel (LA, RGBA) where it has one.
+    """Decode the first frame, upright, in 8 bits a channel: L or RGB, with an alpha channel (LA, RGBA) if it has one.
 
     Raises:
         ValueError: it cannot be decoded, or its pixels have no fixed range.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # odd metadata is no concern of ours
+        warnings.simplefilter("ignore")  # odd metadata does not matter
         try:
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 image.load()
                 upright = _upright(image)
             if upright.mode not in ("I", "F"):
                 return _eight_bits(upright)
-        except UnidentifiedImageError as error:  # its text holds an address in memory
+        except UnidentifiedImageError as error:  # its text has an address in memory
             raise ValueError(f"cannot be decoded as an image (it is none of {', '.join(FORMATS)})") from error
         except DAMAGE as error:
             raise ValueError(f"cannot be decoded as an image ({error or type(error).__name__})") from error
@@ -77,7 +77,7 @@ def decode(content: bytes) -> Image.Image:
 
 
 def pixels(content: bytes, size: int, channels: int, background: str = "white") -> NDArray[np.uint8]:
-    """The image as uint8 (channels, size, size), on its background; antialiased where it shrinks."""
+    """The image as uint8 (channels, size, size), on its background; antialiased when reduced."""
     image = _opaque(decode(content), BACKGROUNDS[background]).convert("L" if channels == 1 else "RGB")
     if image.size != (size, size):
         image = image.resize((size, size), Image.Resampling.BILINEAR)
@@ -86,15 +86,15 @@ def pixels(content: bytes, size: int, channels: int, background: str = "white") 
 
 
 def is_transparent(image: Image.Image) -> bool:
-    """Whether something of a decoded image's background is seen."""
+    """Whether the background of a decoded image is visible anywhere."""
     return image.has_transparency_data and image.getchannel("A").getextrema() != (255, 255)
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF says. Only the orientation is read: others of its values may have any type."""
+    """The image rotated as in its EXIF orientation. No other EXIF value is read: they may have any type."""
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation)
-    except DAMAGE:  # what cannot be read says nothing of the pixels, which are sound
+    except DAMAGE:  # unreadable EXIF values do not affect the pixels
         orientation = None
     turn = UPRIGHT.get(orientation) if isinstance(orientation, int) else None
     return image.copy() if turn is None else image.transpose(turn)

@@ -1,7 +1,7 @@
-"""A source's records, checked, split and put in a fixed order.
+"""Ingestion of a source's records: they are checked, split and put in a fixed order.
 
-Their order, as their split, is that of their contents: the same records are the same bytes, in whichever files, under
-whichever names and in whichever order the source had them.
+Their order, like their split, is that of their contents: the same records give the same bytes, whatever their files,
+names and order in the source.
 """
 
 import tempfile
@@ -25,17 +25,17 @@ from understudy.store.files import sha256, write_json
 Progress = Callable[[int, int], None]
 
 NAMED = 10
-"""Damaged records that an error names: reading ends there, since what is damaged in all of a data set is soon clear."""
-EMPTY = "is empty"  # a document without a byte: left out and counted, but nothing is wrong with it
+"""Maximum number of damaged records in an error: reading ends there, since systematic damage is soon clear."""
+EMPTY = "is empty"  # an empty document: skipped and counted, but not an error
 
 
 @dataclass(slots=True, frozen=True)
 class Row:
-    """A record whose content waits in the spool: a file, since all of them together need not fit into memory."""
+    """A record whose content is in the spool, a file, since all contents together need not fit into memory."""
 
     id: str
     key: str
-    """What decides its split: equal for copies of one document that differ in line ends and byte order mark alone."""
+    """It decides the split: equal for copies of a document that differ only in line ends and byte order mark."""
     label: str | None
     own: Split | None
     start: int
@@ -43,7 +43,7 @@ class Row:
 
 
 class Checked(NamedTuple):
-    """A record that can be read."""
+    """A valid record."""
 
     record: Raw
     key: str
@@ -57,10 +57,10 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[st
         data: the recipe's section.
         task: the recipe's task.
         folder: an empty folder.
-        progress: told how many records are done, of at most how many.
+        progress: called with the number of records done, and the most that there are.
 
     Returns:
-        What a user may not expect of how the source's names and folders are read.
+        Notes on unexpected ways in which the source's names and folders are read.
 
     Raises:
         InputError: the source cannot be read, a record is damaged (and on_error is fail), or the splits do not fit.
@@ -94,7 +94,7 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[st
 def _gather(
     reading: Reading, data: Data, task: Task, spool: IO[bytes], progress: Progress
 ) -> tuple[list[Row], list[Broken], list[str]]:
-    """Spool the records that can be read; returns them, the others, and what should be noted of their contents."""
+    """Spool the valid records; returns them, the skipped ones, and notes on their contents."""
     rows, skipped, damaged, start, transparent = list[Row](), list[Broken](), list[Broken](), 0, 0
     for done, record in enumerate(reading.records, 1):
         checked = record if isinstance(record, Broken) else _checked(record, task)
@@ -120,7 +120,7 @@ def _gather(
 
 
 def _refusal(place: str, damaged: Sequence[Broken]) -> InputError:
-    """Damaged records by name, so that one run is enough to find them all; no more than NAMED."""
+    """An error that names damaged records, at most NAMED, so that one run is enough to find them all."""
     named = "; ".join(f"{record.name} {record.reason}" for record in damaged)
     count = f"{len(damaged)} records are damaged" if len(damaged) < NAMED else f"the first {NAMED} damaged records"
     start, them = (f"{place}: ", "it") if len(damaged) == 1 else (f"{place}: {count}: ", "them")
@@ -144,7 +144,7 @@ def _checked(record: Raw, task: Task) -> Checked | Broken:
 
 
 def _checked_text(record: Raw) -> Checked | Broken:
-    """A document in UTF-8. Latin letters in UTF-16 or UTF-32 are valid UTF-8 too, with a zero beside each."""
+    """Check a document in UTF-8. Latin letters in UTF-16 or UTF-32 are valid UTF-8 too, with a zero beside each."""
     content = record.content
     content.decode()
     if not content:
@@ -161,7 +161,7 @@ def _place(data: Data) -> str:
 
 
 def _labels(rows: list[Row], task: Task) -> list[str] | None:
-    """Sorted; whole numbers by value, so that a class's index is its number where they count from 0."""
+    """The labels, sorted; whole numbers by value, so that a class's index is its number if they count from 0."""
     if task == "causal-lm":
         return None
     labels = {str(row.label) for row in rows}
@@ -195,7 +195,7 @@ def _check_labels(place: str, rows: list[Row], splits: list[Split], labels: list
 
 
 def _on_labels(labels: Sequence[str], rare: Sequence[str]) -> list[str]:
-    """What should be noted of the labels, of which the rare have a record in training by keep_in_training() alone."""
+    """Notes on the labels; only keep_in_training() has put a record of the rare ones into training."""
     notes = lookalikes(labels)
     if rare:
         names = ", ".join(rare[:3]) + (", ..." if len(rare) > 3 else "")

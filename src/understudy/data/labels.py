@@ -1,4 +1,4 @@
-"""Labels as records have them: one spelling of each, and a note of those that may be meant to be one."""
+"""The labels of records: one spelling of each, and a note on confusables."""
 
 import unicodedata
 from collections import defaultdict
@@ -8,12 +8,12 @@ SHOWN = 3
 
 
 def canonical(label: str) -> str:
-    """A label in Unicode's form NFC (UAX #15): macOS hands out folders' names in NFD, which look the same."""
+    """A label in Unicode's form NFC (UAX #15): macOS returns folder names in NFD, which look the same."""
     return unicodedata.normalize("NFC", label)
 
 
 def lookalikes(labels: Iterable[str]) -> list[str]:
-    """A note of labels that differ in case, spaces, dashes or compatibility forms alone, such as Cat and cat."""
+    """A note on confusables: labels that differ only in case, spaces, dashes or compatibility forms (Cat and cat)."""
     groups = defaultdict[str, list[str]](list)
     for label in sorted(labels):
         folded = unicodedata.normalize("NFKC", label).casefold()

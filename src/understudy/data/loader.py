@@ -1,7 +1,7 @@
-"""Examples -> batches: memory-mapped arrays, one gather per batch, and an order that follows from a step number.
+"""Examples -> batches: memory-mapped arrays, one gather per batch, and an order that follows from the step number.
 
-There is no state: what a rank reads at a step is a function of (seed, step, rank, world size), so a run that resumes
-at a step reads exactly what it would have read, on any number of ranks.
+There is no state: a rank's batch is a function of (seed, step, rank, world size), so a run that resumes at a step
+reads exactly the batches of an uninterrupted run, on any number of ranks.
 """
 
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class Examples(Protocol):
         """Inputs and labels of these examples."""
 
     def positions(self, indices: Indices) -> Tensor | None:
-        """Where in its document each token is, int64 (B, L); None where an example is not made of documents apart."""
+        """Each token's position in its document, int64 (B, L); None unless documents are kept apart."""
 
     def targets(self, indices: Indices) -> int:
-        """How many targets these examples have together."""
+        """The number of targets of these examples together."""
 
 
 class ImageExamples:
@@ -51,17 +51,17 @@ class ImageExamples:
         return torch.from_numpy(self._images[indices]), torch.from_numpy(self._labels[indices])
 
     def positions(self, indices: Indices) -> None:
-        """Images have none."""
+        """Images have no positions."""
 
     def targets(self, indices: Indices) -> int:
-        """How many targets these examples have together."""
+        """The number of targets of these examples together."""
         return len(indices)
 
 
 class TextExamples:
     """Windows over all documents end to end: inputs int64 (B, L), labels the tokens that follow.
 
-    The last window is shorter; it is filled up, and its filling has no targets.
+    The last window is padded; padding has no targets.
     """
 
     def __init__(self, folder: Path, split: str, length: int, eos: int) -> None:
@@ -84,18 +84,18 @@ class TextExamples:
         return inputs, labels
 
     def positions(self, indices: Indices) -> None:
-        """A window is one text to a model, whatever documents are in it."""
+        """A model takes a window as one text, whichever documents are in it."""
 
     def targets(self, indices: Indices) -> int:
-        """How many targets these windows have together."""
+        """The number of targets of these windows together."""
         ends = np.minimum((indices + 1) * self._length, len(self._tokens) - 1)
         return int((ends - indices * self._length).sum())
 
 
 class BegunExamples(TextExamples):
-    """The same windows where a token begins each document, as context: it is never a target.
+    """The same windows with a first token before each document, as context: it is never a target.
 
-    The files do not have it. A place in the stream that is shown counts it, a place in the files does not.
+    The files do not have it. Positions in the stream count it, positions in the files do not.
     """
 
     def __init__(self, folder: Path, split: str, length: int, eos: int, first: int) -> None:
@@ -119,7 +119,7 @@ class BegunExamples(TextExamples):
         return torch.from_numpy(inputs), torch.from_numpy(labels)
 
     def targets(self, indices: Indices) -> int:
-        """How many targets these windows have together."""
+        """The number of targets of these windows together."""
         starts = indices * self._length
         ends = np.minimum(starts + self._length, self._last)
         begun = np.searchsorted(self._begins, ends, side="right") - np.searchsorted(self._begins, starts, side="right")
@@ -127,10 +127,10 @@ class BegunExamples(TextExamples):
 
 
 class PackedExamples:
-    """Sequences of whole documents, as packing.py has them: inputs int64 (B, L), labels the tokens that follow.
+    """Sequences of whole documents, packed by packing.py: inputs int64 (B, L), labels the tokens that follow.
 
-    A document's inputs begin with the token that begins every document, as they do where models are measured: of its
-    tokens each is a target, from those before it in the same document. The end of a sequence is filled up as a document
+    A document's inputs begin with the token that begins every document, as in evaluation: each of its tokens is a
+    target, predicted from those before it in the same document. Padding at the end of a sequence is a document
     without targets.
     """
 
@@ -154,15 +154,15 @@ class PackedExamples:
         return torch.from_numpy(inputs), torch.from_numpy(labels)
 
     def positions(self, indices: Indices) -> Tensor:
-        """Where in its document each token is, int64 (B, L)."""
+        """Each token's position in its document, int64 (B, L)."""
         return torch.from_numpy(self._places(indices)[1])
 
     def targets(self, indices: Indices) -> int:
-        """How many targets these sequences have together."""
+        """The number of targets of these sequences together."""
         return int(self._targets[indices].sum())
 
     def _places(self, indices: Indices) -> tuple[Indices, Indices]:
-        """Of each position, which token is its target, -1 for none, and how many of its document are before it."""
+        """For each position the index of its target token, -1 for none, and its position in its document."""
         places = np.full((len(indices), self._length), -1)
         within = np.empty_like(places)
         for row, index in enumerate(indices.tolist()):
@@ -175,7 +175,7 @@ class PackedExamples:
 
 
 def open_split(folder: Path, split: str) -> Examples:
-    """One split of an examples object."""
+    """Open one split of an examples object."""
     facts = read_facts(folder)
     if facts["task"] == "causal-lm":
         if keeps_apart(facts):
@@ -188,7 +188,7 @@ def open_split(folder: Path, split: str) -> Examples:
 
 @dataclass(frozen=True)
 class Order:
-    """Which examples make up which step: every epoch a new permutation, its last batch as short as it comes."""
+    """The examples of each step: every epoch is a new permutation, whose last batch may be short."""
 
     examples: int
     batch_size: int
@@ -205,7 +205,7 @@ class Order:
         return _permutation(self.examples, self.seed, epoch)[place * self.batch_size : (place + 1) * self.batch_size]
 
     def places(self, rank: int, world_size: int, parts: int) -> list[slice]:
-        """Where in a batch the examples are that a rank reads, in `parts` micro-batches.
+        """The positions in a batch of the examples that a rank reads, in `parts` micro-batches.
 
         The slices are fixed positions of a full batch; in a short one the last of them are short or empty.
         """

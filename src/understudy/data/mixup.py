@@ -1,7 +1,7 @@
 """Mixup (Zhang et al. 2018): images that are a mean of two, with the labels of both.
 
-Who is mixed with whom, and how much of each there is, follows from (seed, step) for the whole batch. So it is the same
-under every strategy, and after a resume.
+Partners and shares follow from (seed, step) for the whole batch. So they are the same under every strategy, and after
+a resume.
 """
 
 from typing import NamedTuple
@@ -14,12 +14,12 @@ from understudy.data.loader import Indices
 
 
 class Mix(NamedTuple):
-    """How a batch is mixed."""
+    """The mix of a batch."""
 
     partners: Indices
-    """Of each place in the batch, the place of whom it is mixed with."""
+    """The position of each image's partner in the batch."""
     share: float
-    """Of an image itself; its partner has the rest."""
+    """The weight of an image itself; its partner has the rest."""
 
     def images(self, own: Tensor, partners: Tensor) -> Tensor:
         """The mixed images, uint8 as both are."""
@@ -28,13 +28,13 @@ class Mix(NamedTuple):
 
 
 def mix(alpha: float, seed: int, step: int, size: int) -> Mix:
-    """How the batch of a step is mixed: one share for all of it, of Beta(alpha, alpha).
+    """The mix of a step's batch: one share for all of it, drawn from Beta(alpha, alpha).
 
     Args:
-        alpha: above 0; the larger, the nearer shares are to a half.
-        seed: of the training.
-        step: of the training.
-        size: of the batch, the same on every rank.
+        alpha: above 0; the larger it is, the nearer shares are to a half.
+        seed: the training's.
+        step: the training step.
+        size: the batch size, the same on every rank.
     """
     random = np.random.default_rng([seed, step, 1])  # other numbers than those of order and augmentation
     return Mix(random.permutation(size), float(random.beta(alpha, alpha)))

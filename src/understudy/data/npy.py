@@ -1,6 +1,6 @@
-"""A .npy file written row by row: it never has to fit into memory.
+"""A .npy file written row by row, which need not fit into memory.
 
-Not a memory map: on a full disk a write to one of those kills the process, while this raises an error that has a name.
+It is not a memory map: on a full disk a write to a memory map kills the process, while this raises OSError.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 
 class NpyFile:
-    """Rows of one dtype and shape; how many there are goes into the header at the end."""
+    """Rows of one dtype and shape; their number is written into the header at the end."""
 
     def __init__(self, path: Path, dtype: DTypeLike, row: tuple[int, ...] = ()) -> None:
         self._dtype, self._row, self._rows = np.dtype(dtype), row, 0
@@ -31,7 +31,7 @@ class NpyFile:
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
         with self._stream:
             if kind is None:
-                # numpy pads the header so that it stays as long as it is whatever the number of rows.
+                # numpy pads the header, so that its length does not depend on the number of rows.
                 self._stream.seek(0)
                 self._write_header()
 

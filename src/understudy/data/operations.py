@@ -1,7 +1,7 @@
-"""The operations of RandAugment (Cubuk et al. 2020), on tensors: what each does is what Pillow does.
+"""The operations of RandAugment (Cubuk et al. 2020), on tensors, with the same results as Pillow's.
 
-Their ranges are those of AutoAugment (Cubuk et al. 2019, table 6). At magnitude 0 each leaves an image as it is; but
-equalize and autocontrast know no magnitude.
+Their ranges are those of AutoAugment (Cubuk et al. 2019, table 6). At magnitude 0 each leaves an image unchanged,
+except equalize and autocontrast, which have no magnitude.
 """
 
 import math
@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 Operation = Callable[[Tensor, Tensor], Tensor]
-"""Of images, uint8 (B, C, S, S), and strengths, float64 (B,) from -1 to 1; the images, changed."""
+"""From images, uint8 (B, C, S, S), and strengths, float64 (B,) from -1 to 1, to the changed images."""
 
 
 def _moved(images: Tensor, matrices: Tensor) -> Tensor:
-    """The nearest pixel from elsewhere, or black.
+    """An affine transformation: the nearest source pixel, or black.
 
     Args:
         images: (B, C, S, S).
-        matrices: (B, 2, 3); where x and y of a pixel's middle come from.
+        matrices: (B, 2, 3); from a pixel's centre to x and y of its source.
     """
     size = images.shape[-1]
     middle = torch.arange(size, dtype=torch.double) + 0.5
-    # No product of matrices: how it rounds depends on how many there are.
+    # No matrix product: its rounding depends on the number of matrices.
     of_x, of_y, shift = (part[..., None, None] for part in matrices.unbind(-1))
     columns, rows = (of_x * middle + of_y * middle[:, None] + shift).floor().long().unbind(1)
     inside = (columns >= 0) & (columns < size) & (rows >= 0) & (rows < size)
@@ -38,11 +38,11 @@ def _matrices(strength: Tensor, rows: list[list[Tensor | float]]) -> Tensor:
 
 
 def rotate(images: Tensor, strength: Tensor) -> Tensor:
-    """By up to 30 degrees, around the middle."""
+    """Rotate by up to 30 degrees, around the centre."""
     angle, middle = strength * math.radians(30), images.shape[-1] / 2
-    # One by one: torch's of many at once have other last bits.
+    # One by one: torch's functions of many values have other last bits.
     cos, sin = (torch.tensor([of(one) for one in angle.tolist()], dtype=torch.double) for of in (math.cos, math.sin))
-    # Pillow turns counterclockwise; y goes down.
+    # Pillow rotates counterclockwise; y goes down.
     return _moved(
         images,
         _matrices(
@@ -53,35 +53,35 @@ def rotate(images: Tensor, strength: Tensor) -> Tensor:
 
 
 def shear_x(images: Tensor, strength: Tensor) -> Tensor:
-    """By up to 0.3."""
+    """Shear along x by up to 0.3."""
     return _moved(images, _matrices(strength, [[1.0, 0.3 * strength, 0.0], [0.0, 1.0, 0.0]]))
 
 
 def shear_y(images: Tensor, strength: Tensor) -> Tensor:
-    """By up to 0.3."""
+    """Shear along y by up to 0.3."""
     return _moved(images, _matrices(strength, [[1.0, 0.0, 0.0], [0.3 * strength, 1.0, 0.0]]))
 
 
 def translate_x(images: Tensor, strength: Tensor) -> Tensor:
-    """By up to 150 / 331 of the size."""
+    """Translate along x by up to 150 / 331 of the size."""
     far = strength * (150 / 331 * images.shape[-1])
     return _moved(images, _matrices(strength, [[1.0, 0.0, far], [0.0, 1.0, 0.0]]))
 
 
 def translate_y(images: Tensor, strength: Tensor) -> Tensor:
-    """By up to 150 / 331 of the size."""
+    """Translate along y by up to 150 / 331 of the size."""
     far = strength * (150 / 331 * images.shape[-1])
     return _moved(images, _matrices(strength, [[1.0, 0.0, 0.0], [0.0, 1.0, far]]))
 
 
 def _blended(plain: Tensor, images: Tensor, strength: Tensor) -> Tensor:
-    """Between a plainer image, at -1, and beyond the image itself: a factor from 0.1 to 1.9."""
+    """Blend with a plain image, by a factor from 0.1 (at -1) to 1.9 (at 1, beyond the image itself)."""
     plain, factor = plain.float(), (1 + 0.9 * strength).float()[:, None, None, None]
     return images.float().sub_(plain).mul_(factor).add_(plain).clamp_(0, 255).to(torch.uint8)
 
 
 def _grey(images: Tensor) -> Tensor:
-    """Luma (B, 1, S, S), as ITU-R BT.601 weighs colours."""
+    """Luma (B, 1, S, S), with the weights of ITU-R BT.601."""
     if images.shape[1] == 1:
         return images
     weights = torch.tensor([19595, 38470, 7471], dtype=torch.int32)[:, None, None]
@@ -89,60 +89,60 @@ def _grey(images: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, strength: Tensor) -> Tensor:
-    """Against black."""
+    """Blend with black."""
     return _blended(torch.zeros_like(images), images, strength)
 
 
 def color(images: Tensor, strength: Tensor) -> Tensor:
-    """Against shades of grey."""
+    """Blend with shades of grey."""
     return _blended(_grey(images), images, strength)
 
 
 def contrast(images: Tensor, strength: Tensor) -> Tensor:
-    """Against the grey that the image is on average."""
+    """Blend with the image's mean grey."""
     mean = _grey(images).double().mean((1, 2, 3)).add(0.5).floor()
     return _blended(mean[:, None, None, None], images, strength)
 
 
 def sharpness(images: Tensor, strength: Tensor) -> Tensor:
-    """Against a smoothed image, whose outermost pixels are as they were."""
+    """Blend with a smoothed image, whose outermost pixels are unchanged."""
     if images.shape[-1] < 3:
         return images
     smooth = images.float()
     rows = smooth[..., :-2] + smooth[..., 1:-1] + smooth[..., 2:]
     around = rows[..., :-2, :] + rows[..., 1:-1, :] + rows[..., 2:, :]
-    # Of a pixel and those around it, itself five times; whole numbers up to here.
+    # The sum of a pixel, counted five times, and those around it; whole numbers up to here.
     smooth[..., 1:-1, 1:-1] = around.add_(smooth[..., 1:-1, 1:-1], alpha=4).div_(13).add_(0.5).floor_()
     return _blended(smooth, images, strength)
 
 
 def posterize(images: Tensor, strength: Tensor) -> Tensor:
-    """Down to 4 bits of 8."""
+    """Reduce 8 bits to as few as 4."""
     gone = (4 * strength.abs()).round().long()
     return images & (256 - 2**gone).to(torch.uint8)[:, None, None, None]
 
 
 def solarize(images: Tensor, strength: Tensor) -> Tensor:
-    """What is as bright as a threshold is inverted; the threshold falls from 256 to 0."""
+    """Invert pixels that are as bright as a threshold; the threshold falls from 256 to 0."""
     threshold = (256 * (1 - strength.abs()))[:, None, None, None]
     return images.where(images < threshold, 255 - images)
 
 
 def _looked_up(images: Tensor, tables: Tensor) -> Tensor:
-    """Levels by (B, C, 256) tables."""
+    """Map levels by (B, C, 256) tables."""
     return tables.clamp(0, 255).to(torch.uint8).gather(2, images.flatten(2).long()).view_as(images)
 
 
 def autocontrast(images: Tensor, _strength: Tensor) -> Tensor:
-    """Each channel from black to white."""
+    """Stretch each channel from black to white."""
     flat, levels = images.flatten(2).double(), torch.arange(256, dtype=torch.double)
     low, high = flat.amin(-1, keepdim=True), flat.amax(-1, keepdim=True)
-    scale = torch.full_like(low, 255) / (high - low).clamp(min=1)  # a number by a tensor is its inverse times that
+    scale = torch.full_like(low, 255) / (high - low).clamp(min=1)  # in torch, number / tensor is number * (1 / tensor)
     return _looked_up(images, torch.where(high > low, levels * scale - low * scale, levels).trunc())
 
 
 def equalize(images: Tensor, _strength: Tensor) -> Tensor:
-    """Each channel with levels that are as frequent as each other, as far as that goes."""
+    """Equalize the histogram of each channel, as far as possible."""
     count, channels = images.shape[:2]
     number = torch.arange(count * channels).view(count, channels, 1) * 256
     counts = torch.bincount((images.flatten(2).long() + number).flatten(), minlength=count * channels * 256)
@@ -155,7 +155,7 @@ def equalize(images: Tensor, _strength: Tensor) -> Tensor:
 
 
 def identity(images: Tensor, _strength: Tensor) -> Tensor:
-    """As it is."""
+    """Leave the images unchanged."""
     return images
 
 
@@ -178,4 +178,4 @@ OPERATIONS: Mapping[str, Operation] = {
         translate_y,
     )
 }
-"""All fourteen, each as likely as the others."""
+"""All fourteen, with equal probability."""

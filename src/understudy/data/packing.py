@@ -1,7 +1,7 @@
-"""Whole documents in sequences of one length: as few sequences as best-fit decreasing needs (Ding et al. 2024).
+"""Packing of whole documents into sequences of one length by best-fit decreasing (Ding et al. 2024).
 
-A document longer than a sequence is cut as it is where models are measured, and each cut is a document of its own. The
-longest comes first, into the fullest sequence that has room: so none is cut that fits, and little is filled up.
+A document longer than a sequence is cut as in evaluation, and each piece counts as a document. The longest comes
+first, into the fullest sequence with room: so no document is cut that fits, and there is little padding.
 """
 
 from pathlib import Path
@@ -13,15 +13,15 @@ Integers = NDArray[np.int64]
 
 
 def write_packed(folder: Path, split: str, length: int) -> None:
-    """Write which pieces of a split's tokens make up which sequence.
+    """Write the packing of a split's tokens into sequences.
 
-    `pieces`, int64 (pieces, 2), has where each begins, and how many tokens it has, sequence by sequence; `sequences`,
-    int64 (sequences + 1,), the first piece of each sequence.
+    `pieces`, int64 (pieces, 2), has the start and the number of tokens of each piece, sequence by sequence;
+    `sequences`, int64 (sequences + 1,), the first piece of each sequence.
 
     Args:
-        folder: of the examples, with the split's offsets.
+        folder: the folder of the examples, with the split's offsets.
         split: its name.
-        length: of a sequence, in tokens.
+        length: the length of a sequence in tokens.
     """
     pieces = cut(np.load(folder / f"{split}.offsets.npy"), length)
     sequence = best_fit(pieces[:, 1], length)
@@ -31,10 +31,10 @@ def write_packed(folder: Path, split: str, length: int) -> None:
 
 
 def cut(offsets: Integers, length: int) -> Integers:
-    """Where pieces of at most `length` tokens begin, and how many they have: (pieces, 2).
+    """The start and the number of tokens of pieces of at most `length` tokens: (pieces, 2).
 
     Args:
-        offsets: of documents, (documents + 1,).
+        offsets: the documents' offsets, (documents + 1,).
         length: the most tokens that a piece may have.
     """
     counts = -(-np.diff(offsets) // length)
@@ -47,12 +47,12 @@ def best_fit(sizes: Integers, length: int) -> Integers:
     """The sequence of each piece, counted from 0.
 
     Args:
-        sizes: of the pieces, from 1 to `length`.
-        length: of a sequence.
+        sizes: the pieces' sizes, from 1 to `length`.
+        length: the length of a sequence.
     """
     found = np.empty(len(sizes), dtype=np.int64)
     with_room: list[list[int]] = [[] for _ in range(length + 1)]
-    rooms, count = 0, 0  # a bit for each number of free places that some sequence has
+    rooms, count = 0, 0  # a bit for each number of free positions that some sequence has
     for piece in np.argsort(-sizes, kind="stable").tolist():
         size = int(sizes[piece])
         enough = rooms >> size

@@ -1,6 +1,6 @@
-"""Records to examples: arrays that a training process maps into memory and reads as they are.
+"""Records -> examples: arrays that a training process maps into memory and reads unchanged.
 
-Whatever is learned from data here (mean, deviation, the tokenizer) is learned from the training split alone.
+Mean, deviation and the tokenizer are computed from the training split alone.
 """
 
 import math
@@ -30,10 +30,10 @@ LEARNED_FROM: tuple[Split, ...] = ("train", "validation")
 
 
 class TextFacts(AboutTexts):
-    """What is said of text examples alone."""
+    """The facts of text examples, with those that models do not have."""
 
     tokens: dict[str, int]
-    """By split, end-of-text tokens included."""
+    """Number of tokens by split, end-of-text tokens included."""
 
 
 def prepare(data: Data, task: Task, records: Path, folder: Path, progress: Progress) -> None:
@@ -44,10 +44,10 @@ def prepare(data: Data, task: Task, records: Path, folder: Path, progress: Progr
         task: the recipe's task.
         records: the folder of a `records` object.
         folder: an empty folder.
-        progress: told how many records are done, of how many.
+        progress: called with the number of records done, and the total.
 
     Raises:
-        InputError: the pretrained tokenizer cannot be had, loses text, or has a damaged file beside it.
+        InputError: the pretrained tokenizer is not available, loses text, or has a damaged file beside it.
     """
     facts = read_json(records / "records.json")
     batches = _reported(read(records), sum(facts["counts"].values()), progress)
@@ -80,8 +80,8 @@ def _images(shape: Image, labels: list[str], batches: Iterator[list[Content]], f
 def _moments(histogram: NDArray[np.int64]) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of x / 255 per channel, from counts (channels, 256).
 
-    In whole numbers: a product of matrices rounds as the machine's memory happens to lie, and every key below this one
-    would differ in the last bit.
+    In integers: the rounding of a matrix product depends on memory alignment, and another last bit would change all
+    later keys.
     """
     means, deviations = [], []
     for counts in histogram.tolist():
@@ -90,7 +90,7 @@ def _moments(histogram: NDArray[np.int64]) -> tuple[list[float], list[float]]:
         second = sum(count * level**2 for level, count in enumerate(counts))
         means.append(first / (255 * total))
         deviation = math.sqrt((total * second - first**2) / (255 * total) ** 2)
-        deviations.append(max(deviation, GREY_LEVEL))  # a channel that never changes has none to divide by
+        deviations.append(max(deviation, GREY_LEVEL))  # a constant channel has a deviation of 0
     return means, deviations
 
 
@@ -131,7 +131,7 @@ def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder:
 
 
 def _documents(records: Path) -> Iterator[str]:
-    """Those of the training split."""
+    """The documents of the training split."""
     return (row.content.decode() for batch in read(records, "train") for row in batch)
 
 
@@ -139,9 +139,9 @@ def _encode(tokenizer: Any, end: int, size: int, batches: Iterator[list[Content]
     """Write tokens, offsets and bytes of each split; returns the number of tokens by split.
 
     Args:
-        tokenizer: of the tokenizers library.
+        tokenizer: a tokenizers.Tokenizer.
         end: the id of its end-of-text token.
-        size: of its vocabulary.
+        size: the size of its vocabulary.
         batches: the records.
         folder: where to write.
     """

@@ -1,4 +1,4 @@
-"""What a source yields, before it is checked and split."""
+"""The records of a source, before they are checked and split."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -16,7 +16,7 @@ class Raw(NamedTuple):
     content: bytes
     label: str | None = None
     split: Split | None = None
-    """The split that the source says; None where it says none."""
+    """The split that the source names; None if it names none."""
 
 
 class Broken(NamedTuple):
@@ -27,12 +27,12 @@ class Broken(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A source opened: its records in a fixed order, and at most how many there are."""
+    """An open source: its records in a fixed order, and the most that there are."""
 
     total: int
     records: Iterator[Raw | Broken]
     notes: tuple[str, ...] = ()
-    """What a user may not expect of how names and folders are read."""
+    """Notes on unexpected ways in which names and folders are read."""
     split_sizes: Mapping[Split, int] = MappingProxyType({})
-    """How many records lie in each split by the names of files and folders; a column says it later. Ingest may leave
-    some out, and it moves copies of test records that lie in training to them."""
+    """Number of records in each split by the names of files and folders; a split column is read later. Ingest may
+    skip some, and it moves copies of test records from training to the test split."""

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from understudy.data.raw import Split
 
 FILE = "records.parquet"
-GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 4096  # written at once
-BATCH_ROWS = 256  # read at once
+GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 4096  # written in one row group
+BATCH_ROWS = 256  # read in one batch
 
 
 class Record(NamedTuple):
-    """A row of the file; the id is the content's SHA-256. What the source called it does not matter from here on."""
+    """A row of the file; the id is the content's SHA-256. The source's name for it is not kept."""
 
     id: str
     split: Split
@@ -21,7 +21,7 @@ class Record(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What an example is made from."""
+    """The part of a record that an example is made from."""
 
     split: Split
     label: str | None
@@ -49,10 +49,10 @@ def write(path: Path, records: Iterable[Record]) -> None:
 
 
 def read(folder: Path, split: Split | None = None) -> Iterator[list[Content]]:
-    """What examples are made from, of all records or of one split, in their order, some at a time.
+    """The contents of all records or of one split, in their order, batch by batch.
 
     Args:
-        folder: of a records object.
+        folder: the folder of a records object.
         split: None for all.
     """
     import pyarrow.parquet as pq
@@ -64,10 +64,10 @@ def read(folder: Path, split: Split | None = None) -> Iterator[list[Content]]:
 
 
 def at(folder: Path, split: Split, places: Sequence[int]) -> list[Content]:
-    """Some records of a split, by their places in it; of the file no more is read than the groups that they are in.
+    """Some records of a split, by their indices in it; only the row groups that contain them are read in full.
 
     Args:
-        folder: of a records object.
+        folder: the folder of a records object.
         split: its name.
         places: counted from 0, in ascending order.
     """
@@ -76,7 +76,7 @@ def at(folder: Path, split: Split, places: Sequence[int]) -> list[Content]:
 
 
 def ids_at(folder: Path, split: Split, places: Sequence[int]) -> list[str]:
-    """The ids of some records, as `at` reads their contents."""
+    """The ids of some records, by indices as in `at`."""
     return [row["id"] for row in _rows_at(folder, split, places, ("id",))]
 
 

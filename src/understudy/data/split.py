@@ -1,8 +1,7 @@
-"""Which split a record belongs to, by its content alone.
+"""Assignment of records to splits, by their content alone.
 
-So the split is the same on every machine, equal content lies on one side, and records that come later move no other,
-but for one that was put into training for its label's sake.
-What the source itself calls test or validation stays that.
+So the split is the same on every machine, equal content is in one split, and later records do not move others, except
+one that was put into training for its label. Records of the source's own validation or test split stay there.
 """
 
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ def assign(records: Sequence[tuple[str, Split | None]], validation: float, test:
     """Split records by content.
 
     Args:
-        records: each one's SHA-256, and the split that the source itself put it into.
-        validation: share of what the source does not call test, unless it has its own validation split.
-        test: share of all, unless the source has its own test split.
+        records: the SHA-256 of each, and its split in the source.
+        validation: share of the records outside the source's test split, unless it has a validation split.
+        test: share of all, unless the source has a test split.
 
     Returns:
-        Each record's split, and how many left the one they would have had because equal content lies in another.
+        Each record's split, and the number of records that were moved because equal content is in another split.
     """
     own = {split for _, split in records}
     test = 0 if "test" in own else test
@@ -35,19 +34,19 @@ def assign(records: Sequence[tuple[str, Split | None]], validation: float, test:
 def keep_in_training(
     records: Sequence[tuple[str, Split | None]], labels: Sequence[str | None], splits: Sequence[Split]
 ) -> tuple[list[Split], list[str]]:
-    """Put one record of each label into training that chance has put elsewhere altogether.
+    """Move one record into training for each label that has none there by chance.
 
-    It is the one with the largest SHA-256, which is the first in training as shares get smaller, with all that have its
-    content. What the source itself calls test or validation stays there. Should a record of the label come later that
-    belongs into training, the one that was put there goes back.
+    It is the record with the largest SHA-256, which is the first in training as shares get smaller, with all records
+    of the same content. Records of the source's validation or test split stay there. If a later record of the label
+    belongs into training, the one that was moved goes back.
 
     Args:
-        records: as of assign().
-        labels: each one's.
-        splits: what assign() gives.
+        records: as in assign().
+        labels: the records' labels.
+        splits: the result of assign().
 
     Returns:
-        Each record's split, and the labels that would have had none in training.
+        Each record's split, and the labels that had no record in training.
     """
     trained = {label for label, split in zip(labels, splits, strict=True) if split == "train"}
     fixed = {id_ for id_, own in records if own not in (None, "train")}
@@ -61,7 +60,7 @@ def keep_in_training(
 
 
 def _by_hash(id_: str, validation: float, test: float) -> Split:
-    """The first 64 bits of a SHA-256 as a share of one: below `test` it is test, the next `validation` validation."""
+    """The split by the first 64 bits of a SHA-256 as a fraction: test, then validation, then training."""
     share = int(id_[:16], 16) / 2**64
     if share < test:
         return "test"

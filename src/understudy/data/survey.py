@@ -1,6 +1,6 @@
-"""What a folder holds, for a first recipe: images by label or text documents, how many, and of what size.
+"""A survey of a folder, for a first recipe: images by label or text documents, their number and size.
 
-Nothing is decoded: names, lengths and the headers of some images say enough.
+Nothing is decoded: names, lengths and the headers of some images are enough.
 """
 
 import statistics
@@ -19,25 +19,25 @@ from understudy.errors import InputError
 
 TEXTS = (".txt", ".md", ".rst", ".tex", ".html")
 GREY = ("1", "L", "LA", "I;16")  # Pillow's modes
-LOOKED_AT = 200  # images whose headers are read
+LOOKED_AT = 200  # of more images, the headers of 200 to 399 are read
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images in folders that are their labels."""
+    """Images in folders named after their labels."""
 
     labels: tuple[str, ...]
     train: int
-    """All of them, where the folder has no test split of its own."""
+    """All images, if the folder has no test split."""
     test: int | None
-    """None where the folder has no test split of its own."""
+    """None if the folder has no test split."""
     side: int
-    """Pixels: the median of the shorter sides."""
+    """The median of the shorter sides, in pixels."""
     channels: int
     unread: str
-    """What else the folder holds, such as 12 x .heic."""
+    """Other contents of the folder, such as 12 x .heic."""
     is_deep: bool
-    """Whether images lie in folders below their label's."""
+    """Whether images are in folders below their label's."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class Documents:
 
     suffix: str
     train: int
-    """All of them, where the folder has no test split of its own."""
+    """All files, if the folder has no test split."""
     test: int | None
-    """None where the folder has no test split of its own."""
+    """None if the folder has no test split."""
     length: int
-    """Bytes of all."""
+    """Total bytes."""
     unread: str
-    """What else the folder holds, such as 3 x .pdf."""
+    """Other contents of the folder, such as 3 x .pdf."""
 
 
 def survey(folder: Path) -> Images | Documents:
-    """What there is the most of in a folder, images or texts; hidden files do not count.
+    """The images or the texts of a folder, whichever are more; hidden files do not count.
 
     Raises:
         InputError: there is no such folder, nothing in it that a source reads, no folder for each label, no image in
@@ -88,7 +88,7 @@ def survey(folder: Path) -> Images | Documents:
 
 
 def _others(shown: Iterable[Path], names: Sequence[Path]) -> str:
-    """What is not read."""
+    """The kinds of files that are not read."""
     return _kinds(set(shown).difference(names))
 
 
@@ -137,13 +137,13 @@ def _place(name: Path, splits: dict[str, Split]) -> tuple[str | None, Split | No
 
 
 def _counts(splits: Sequence[Split | None]) -> tuple[int, int | None]:
-    """How many there are to train on and, where some are, how many to test on."""
+    """The number of training examples and, if there are any, of test examples."""
     test = splits.count("test")
     return len(splits) - test - splits.count("validation"), test or None
 
 
 def _headers(paths: Sequence[Path]) -> tuple[list[int], set[str]]:
-    """The shorter sides of some images, taken evenly from all, and their modes.
+    """The shorter sides of some images, spread evenly over all, and their modes.
 
     Raises:
         InputError: none of them is an image.
@@ -159,7 +159,7 @@ def _headers(paths: Sequence[Path]) -> tuple[list[int], set[str]]:
                 sides.append(min(image.size))
                 modes.add(image.mode)
         except DAMAGE:
-            continue  # the run names it; on_error says what becomes of it
+            continue  # the run reports or skips it, by data.on_error
     if not sides:
         raise InputError(f"{paths[0]}: cannot be opened as an image, nor can others; are they damaged?")
     return sides, modes

@@ -1,6 +1,6 @@
-"""Text to tokens: a byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) of our own, or a pretrained one.
+"""Tokenizers: a byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) trained here, or a pretrained one.
 
-Both encode every byte of a document, the names of special tokens in it included, so that decoding returns it.
+Both encode every byte of a document, including names of special tokens, so that decoding returns it.
 """
 
 import json
@@ -20,26 +20,23 @@ END_OF_TEXT = "<|endoftext|>"
 PLACE = "data.text.tokenizer.pretrained"
 CONFIG, MODEL_CONFIG = "tokenizer_config.json", "config.json"
 SPECIAL = "special_tokens_map.json"
-"""Of older tokenizers; it counts where tokenizer_config.json lists no added tokens."""
+"""A file of older tokenizers; used if tokenizer_config.json lists no added tokens."""
 GENERATION, TEMPLATE, TEMPLATES = "generation_config.json", "chat_template.jinja", "additional_chat_templates/*.jinja"
 READ = (CONFIG, MODEL_CONFIG, SPECIAL, GENERATION, TEMPLATE, TEMPLATES)
-"""What is read beside tokenizer.json; the templates of the last one in a folder alone, since a hub lists no names."""
+"""Files read beside tokenizer.json; the templates of the last one only from a folder, since a hub lists no names."""
 LARGEST = 16 * 2**20
-"""Bytes of a file of these."""
+"""Maximum bytes of such a file."""
 TRIED, LOST = 1000, 0.01
-"""Documents that a pretrained tokenizer is tried on, and the share of them that may come back changed."""
+"""Number of documents that a pretrained tokenizer is tried on, and the tolerated share of changed ones."""
 
 LONGEST = 256  # characters without a space, or spaces in a row
 LONG_RUN = re.compile(rf"(\S{{{LONGEST}}}|\s{{{LONGEST}}})")
-"""What a tokenizer is trained on is cut here, since training takes the square of a word's length: 3.6 s for 30,000
-Chinese letters, so minutes for 300,000. Encoding is linear, and cuts nothing.
-"""
+"""Training texts are cut here, since training time is quadratic in a word's length: 3.6 s for 30,000 Chinese letters,
+so minutes for 300,000. Encoding is linear, and cuts nothing."""
 
 
 def train(texts: Iterator[str], vocab_size: int) -> Any:
-    """A tokenizers.Tokenizer with 256 bytes, <|endoftext|> (id 0) and merges up to vocab_size tokens, or as many as
-    the texts give.
-    """
+    """Train a tokenizers.Tokenizer of 256 bytes, <|endoftext|> (id 0) and merges, with at most vocab_size tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     _use_all_cores()
@@ -57,16 +54,18 @@ def train(texts: Iterator[str], vocab_size: int) -> Any:
 
 
 def pieces(text: str) -> list[str]:
-    """A text cut so that no word in it is longer than LONGEST; mostly it is whole."""
+    """A text cut so that no word in it is longer than LONGEST; most texts stay whole."""
     return [piece for piece in LONG_RUN.split(text) if piece]
 
 
 def pretrained(settings: Settings) -> tuple[Any, int, int | None]:
-    """The tokenizer of a folder in the hub's format or of a hub id, its end-of-text token's id, and that of the token
-    that it adds before a text, if it adds one.
+    """A tokenizer from a folder in the hub's format or from a hub id, and the ids of two tokens of it.
+
+    Returns:
+        The tokenizer, its end-of-text token's id, and the id of the token that it adds before a text, or None.
 
     Raises:
-        InputError: there is none, it is damaged, it names no end-of-text token, or the hub does not give it out.
+        InputError: there is no tokenizer, it is damaged, it has no end-of-text token, or the hub denies access.
     """
     from tokenizers import Tokenizer
 
@@ -85,17 +84,17 @@ def pretrained(settings: Settings) -> tuple[Any, int, int | None]:
 
 
 def check_lossless(settings: Settings, tokenizer: Any, documents: Iterator[str]) -> None:
-    """Refuse a tokenizer whose tokens do not give documents back: bits per byte would leave out what is lost.
+    """Reject a tokenizer whose tokens do not decode to the documents: bits per byte would leave out lost text.
 
-    Spaces are not compared, which some decoders put between words, nor are forms of one character.
+    Spaces are not compared, since some decoders put them between words, nor are forms of one character.
 
     Args:
-        settings: of the recipe.
-        tokenizer: of the tokenizers library.
-        documents: some of those that it is to encode.
+        settings: the recipe's.
+        tokenizer: a tokenizers.Tokenizer.
+        documents: some of those to encode.
 
     Raises:
-        InputError: more than LOST of them do not come back.
+        InputError: more than LOST of them change.
     """
     texts = list(islice(documents, TRIED))
     encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -118,19 +117,19 @@ def _bare(text: str) -> str:
 
 
 def vocabulary_size(tokenizer: Any) -> int:
-    """One more than the largest id: ids may leave gaps."""
+    """One more than the largest id, since ids may leave gaps."""
     return int(max(tokenizer.get_vocab().values()) + 1)
 
 
 def is_id(value: object, tokenizer: Any) -> TypeGuard[int]:
-    """Whether a value of JSON is the id of a token; true is none, and ids have 32 bits."""
+    """Whether a JSON value is the id of a token; true is not a number, and ids have 32 bits."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**32:
         return False
     return tokenizer.id_to_token(value) is not None
 
 
 def files(settings: Settings) -> list[Path]:
-    """What a pretrained tokenizer is read from, for a step's key."""
+    """The files of a pretrained tokenizer, for a step's key."""
     return [path for name in ("tokenizer.json", *READ) for path in path_of(settings, name)]
 
 
@@ -144,13 +143,13 @@ def special_tokens(settings: Settings) -> dict[str, str]:
 
 
 def content(token: object) -> str | None:
-    """The text of a token that a file has as a text, or as an object with its properties."""
+    """The text of a token, which a file has as a string, or as an object with its properties."""
     found = token.get("content") if isinstance(token, dict) else token
     return found if isinstance(found, str) else None
 
 
 def _whole(tokenizer: Any) -> Any:
-    """Encode texts as they are: not cut, not padded, a special token's name as any other text."""
+    """Encode texts as they are: without truncation or padding, a special token's name like any other text."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
@@ -170,9 +169,9 @@ def _end_of_text(settings: Settings, tokenizer: Any) -> int:
 
 
 def _begin_of_text(settings: Settings, tokenizer: Any) -> int | None:
-    """What its post-processor puts before a text; or the BOS, where tokenizer_config.json says that it is added.
+    """The token that the post-processor puts before a text, or the BOS if tokenizer_config.json sets add_bos_token.
 
-    Of several such tokens it is the last one.
+    If there are several such tokens, it is the last one.
     """
     plain, whole = (tokenizer.encode("a", add_special_tokens=added).ids for added in (False, True))
     before = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
@@ -185,20 +184,20 @@ def _begin_of_text(settings: Settings, tokenizer: Any) -> int | None:
 
 
 def json_of(settings: Settings, name: str) -> dict[str, Any]:
-    """The content of one of READ, a JSON file; empty when there is none.
+    """The content of one of READ, a JSON file; empty if there is none.
 
     Raises:
-        InputError: it is no JSON, or too large.
+        InputError: it is not JSON, or too large.
     """
     text = text_of(settings, name)
     return {} if text is None else _parsed(settings, name, text)
 
 
 def text_of(settings: Settings, name: str) -> str | None:
-    """The content of one of READ; None when there is none.
+    """The content of one of READ; None if there is none.
 
     Raises:
-        InputError: as text_in().
+        InputError: as in text_in().
     """
     path = _path(settings, name)
     return None if path is None else text_in(settings, path)
@@ -208,7 +207,7 @@ def text_in(settings: Settings, path: Path) -> str:
     """The content of a file beside tokenizer.json.
 
     Raises:
-        InputError: it is no text in UTF-8, or too large.
+        InputError: it is not text in UTF-8, or too large.
     """
     if path.stat().st_size > LARGEST:
         raise InputError(
@@ -218,7 +217,7 @@ def text_in(settings: Settings, path: Path) -> str:
 
 
 def path_of(settings: Settings, name: str) -> list[Path]:
-    """Where one of READ is; nowhere when it does not exist, and of templates there may be several."""
+    """The paths of one of READ: none if it does not exist, and possibly several for templates."""
     if "*" in name:
         assert settings.pretrained is not None
         folder = Path(settings.pretrained).expanduser()
@@ -231,7 +230,7 @@ def _parsed(settings: Settings, name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:  # of a number with thousands of digits, and of half a character, too
+    except (ValueError, RecursionError) as error:  # also a number with thousands of digits, and a lone surrogate
         raise InputError(f"{PLACE}: {settings.pretrained}/{name} is not JSON ({error}). Fetch it again.") from error
     return value if isinstance(value, dict) else {}
 
@@ -254,6 +253,6 @@ def _path(settings: Settings, name: str) -> Path | None:
 
 
 def _use_all_cores() -> None:
-    # Said aloud, because tokenizers otherwise falls back to one core, and warns, once the process has forked. The
-    # number of threads has no say in the tokens.
+    # Explicit, because tokenizers otherwise falls back to one core, and warns, once the process has forked. The
+    # number of threads does not affect the tokens.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -1,8 +1,8 @@
-"""What a chat server reads beside tokenizer.json: special tokens, the chat template, settings of generation.
+"""The files of a chat server beside tokenizer.json: special tokens, the chat template, settings of generation.
 
-Of a pretrained tokenizer's own files what is named here is taken, and nothing else: they may name code (auto_map),
-paths of their maker's machine, and tokens that no model here has. A chat template is a program that a server runs, in
-the sandbox of transformers; here it is text, and never rendered.
+An allowlist decides which settings of a pretrained tokenizer's files are taken: they may contain code (auto_map),
+paths of another machine, and tokens that no model here has. A chat template is a program that a server runs, in the
+sandbox of transformers; here it is text, and never rendered.
 """
 
 import json
@@ -32,9 +32,9 @@ from understudy.models.facts import SpecialIds
 from understudy.recipe.data import Tokenizer as Settings
 
 LONGEST_TEMPLATES = 256 * 2**10
-"""Bytes of all chat templates together; a server compiles them. Those of hubs have 1 to 30 KB."""
+"""Maximum bytes of all chat templates together; a server compiles them. Those on the hub have 1 to 30 KB."""
 CLASS = "PreTrainedTokenizerFast"
-"""It reads tokenizer.json as it is. A class of a model's own (LlamaTokenizer) takes rules of its own instead."""
+"""It reads tokenizer.json unchanged. A class for one model (LlamaTokenizer) applies other rules instead."""
 KEPT: Mapping[str, tuple[type, ...]] = {
     "add_bos_token": (bool,),
     "add_eos_token": (bool,),
@@ -44,7 +44,7 @@ KEPT: Mapping[str, tuple[type, ...]] = {
     "padding_side": (str,),
     "truncation_side": (str,),
 }
-"""Settings of tokenizer_config.json, and their types."""
+"""Allowed settings of tokenizer_config.json, and their types."""
 COUNTS = {"max_length": 1, "max_new_tokens": 1, "num_beams": 1, "num_return_sequences": 1}
 COUNTS |= {"min_length": 0, "min_new_tokens": 0, "top_k": 0, "no_repeat_ngram_size": 0}
 SHARES = {"top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"}
@@ -53,9 +53,8 @@ NUMBERS = {"length_penalty", "guidance_scale", "temperature", *SHARES, *PENALTIE
 FLAGS = {"do_sample", "renormalize_logits", "remove_invalid_values"}
 ID = ("bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id")
 IDS = ("suppress_tokens", "begin_suppress_tokens")
-"""Settings of generation_config.json: whole numbers and their least, other numbers and which of them are from 0 to 1
-or above 0, flags, a token or several, tokens.
-"""
+"""Allowed settings of generation_config.json: whole numbers and their minimum, other numbers and which of them are
+from 0 to 1 or above 0, flags, a token or several, tokens."""
 
 
 def of_trained() -> dict[str, str]:
@@ -67,15 +66,15 @@ def of_trained() -> dict[str, str]:
 
 
 def of_pretrained(settings: Settings, tokenizer: Any, end: int) -> tuple[dict[str, str], SpecialIds]:
-    """The files beside a pretrained tokenizer, by name, and what config.json of a model says of special tokens.
+    """The files beside a pretrained tokenizer, by name, and the special tokens for config.json of a model.
 
     Args:
-        settings: of the recipe.
-        tokenizer: the tokenizer, of the tokenizers library.
+        settings: the recipe's.
+        tokenizer: a tokenizers.Tokenizer.
         end: the id of its end-of-text token.
 
     Raises:
-        InputError: a file is damaged, says what cannot be, or is too long.
+        InputError: a file is damaged, has an impossible value, or is too long.
     """
     said = json_of(settings, CONFIG)
     tokens = {name: token for name, token in special_tokens(settings).items() if _known(tokenizer, token)}
@@ -98,12 +97,12 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def _known(tokenizer: Any, token: str) -> bool:
-    """Whether the vocabulary has a token; a server would add another one, for which no model has a row."""
+    """Whether a token is in the vocabulary; a server would add an unknown one, for which no model has a row."""
     return tokenizer.token_to_id(token) is not None
 
 
 def _kept(settings: Settings, said: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of tokenizer_config.json that stay."""
+    """The allowed settings of tokenizer_config.json."""
     found = {name: said[name] for name in KEPT if said.get(name) is not None}
     for name, value in found.items():
         if not _is(value, KEPT[name]):
@@ -116,14 +115,14 @@ def _kept(settings: Settings, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is(value: object, kinds: tuple[type, ...]) -> bool:
-    """Whether a value of JSON is of a kind; true is no number, and a number is finite."""
+    """Whether a JSON value has one of these types; true is not a number, and a number is finite."""
     if isinstance(value, bool):
         return bool in kinds
     return isinstance(value, kinds) and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def _extra(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
-    """Special tokens without a name, and those that a model's maker has named."""
+    """Special tokens without a name, and those that a model's authors have named."""
     lists = [said.get(name) for name in ("additional_special_tokens", "extra_special_tokens")]
     named = [said.get(name) for name in ("extra_special_tokens", "model_specific_special_tokens")]
     tokens = dict.fromkeys(content(one) for values in lists if isinstance(values, list) for one in values)
@@ -139,14 +138,14 @@ def _extra(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
 
 
 def _prefix(tokenizer: Any) -> bool | None:
-    """Whether tokenizer.json puts a space before a text; transformers 4 would set it to what the configuration says."""
+    """Whether tokenizer.json puts a space before a text; transformers 4 would take this from the configuration."""
     state = json.loads(tokenizer.to_str()).get("pre_tokenizer") or {}
     found = state.get("add_prefix_space")
     return found if isinstance(found, bool) else None
 
 
 def _templates(settings: Settings, said: Mapping[str, Any]) -> dict[str, str]:
-    """Chat templates by name; those in files of their own come before those of tokenizer_config.json."""
+    """Chat templates by name; separate files come before those of tokenizer_config.json."""
     own = said.get("chat_template")
     whole = text_of(settings, TEMPLATE)
     named = {path.stem: text_in(settings, path) for path in path_of(settings, TEMPLATES)}
@@ -168,7 +167,7 @@ def _templates(settings: Settings, said: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _ids(settings: Settings, tokenizer: Any, tokens: Mapping[str, str], end: int) -> SpecialIds:
-    """bos, eos and pad as the tokenizer's model has them in config.json, otherwise as the tokenizer names them."""
+    """The ids of bos, eos and pad from config.json of the tokenizer's model, otherwise from the tokenizer."""
     model = json_of(settings, MODEL_CONFIG)
     text = model.get("text_config")
     model = {**(text if isinstance(text, dict) else {}), **{key: one for key, one in model.items() if one is not None}}
@@ -186,12 +185,12 @@ def _ids(settings: Settings, tokenizer: Any, tokens: Mapping[str, str], end: int
 
 
 def _valid(value: object, tokenizer: Any) -> list[int]:
-    """Those of one id or several that are tokens."""
+    """The valid token ids of a single id or a list."""
     return [one for one in (value if isinstance(value, list) else [value]) if is_id(one, tokenizer)]
 
 
 def _generation(settings: Settings, tokenizer: Any, ids: SpecialIds, end: int) -> dict[str, Any]:
-    """The content of generation_config.json; where the model has none, what transformers makes of its config.json."""
+    """The content of generation_config.json; without such a file, that which transformers derives from config.json."""
     if path_of(settings, GENERATION) == []:
         return dict(ids)
     said = {name: value for name, value in json_of(settings, GENERATION).items() if value is not None}
@@ -225,7 +224,7 @@ def _can_be(name: str, value: Any) -> bool:
 
 
 def _sequences(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
-    """bad_words_ids and sequence_bias: sequences of tokens, which are kept where all of their tokens exist."""
+    """bad_words_ids and sequence_bias: token sequences, taken if all of their tokens exist."""
 
     def whole(tokens: object) -> bool:
         return isinstance(tokens, list) and 0 < len(tokens) == len(_valid(tokens, tokenizer))
@@ -245,6 +244,6 @@ def _wrong(settings: Settings, name: str, key: str, value: object) -> InputError
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
-    """Write them beside tokenizer.json."""
+    """Write the files beside tokenizer.json."""
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""What to change when the control is better than the student: the teacher, the objectives, the time, or what is put up.
+"""Advice if the control is better than the student: change the teacher, the objectives, the time or the candidate.
 
-The trials behind the order, and behind the weights that are proposed, are in docs/how-it-works/benchmarks.md.
+The trials behind the order, and behind the proposed weights, are in docs/how-it-works/benchmarks.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,11 @@ from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import LabelsObjective, LogitsObjective, MetricName, ObjectiveSection
 
 LABELS, TEMPERATURE = 0.5, 1.0
-"""What is proposed: the gradient is then that of labels mixed half and half with the teacher's own distribution."""
+"""The proposed values: the gradient is then that of an even mixture of labels and the teacher's distribution."""
 
 
 def is_worse(bootstrap: Bootstrap, metric: MetricName, confidence: float, role: str, other: str) -> bool:
-    """Whether one model is known to be worse than another: the paired interval leaves out 0."""
+    """Whether one model is significantly worse than another: the paired interval excludes 0."""
     try:
         seen = bootstrap.difference(metric, role, other, confidence)
     except Unmeasured:
@@ -26,10 +26,10 @@ def is_worse(bootstrap: Bootstrap, metric: MetricName, confidence: float, role: 
 def advice(
     bootstrap: Bootstrap, metric: MetricName, confidence: float, objectives: Sequence[ObjectiveSection]
 ) -> list[str]:
-    """Sentences, in the order in which to try what they say; empty where the student is not worse than its control.
+    """Advice in sentences, in the order in which to try it; empty if the student is not worse than its control.
 
     Args:
-        bootstrap: of teacher, student and control.
+        bootstrap: the bootstrap of teacher, student and control.
         metric: the gate's.
         confidence: the gate's.
         objectives: the recipe's student.distill.

@@ -1,6 +1,7 @@
-"""One model's answers to the test split: its results, example by example.
+"""The results of one model on the test split, example by example.
 
-They know no role and no other model: the teacher of one run is measured once, and may be the champion of another.
+They do not depend on roles or other models: the teacher of one run is measured once, and may be the champion of
+another.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,15 +21,15 @@ from understudy.evaluate.shares import WHOLE, Share
 from understudy.evaluate.splits import TestSplit
 
 MOST_LOGITS = 2**28
-"""That a batch may have, 1 GiB in fp32: 64 sequences of 2,048 tokens at 128k words would have 64 GiB."""
+"""Maximum logits in a batch, 1 GiB in fp32: 64 sequences of 2,048 tokens would take 64 GiB with 128k words."""
 
 Results = dict[str, FloatArray]
-"""Sums by example, as of Scores. `confusion`: how many images of a label (row) were taken for which (column).
-`completions`: the tokens with which it goes on after some documents' beginnings; NaN where its logits are."""
+"""Per-example sums, as in Scores. `confusion`: number of images by label (row) and prediction (column).
+`completions`: the tokens generated after the beginnings of some documents; NaN where the logits are."""
 
 
 def batch_size(asked: int, described: Mapping[str, Any]) -> int:
-    """How many inputs are predicted at a time: what the recipe asks for, or as many as logits leave room for.
+    """The number of inputs per batch: the recipe's, or as many as MOST_LOGITS allows.
 
     Args:
         asked: the recipe's.
@@ -49,17 +50,16 @@ def results(
     tick: Callable[[int], None],
     share: Share = WHOLE,
 ) -> Results:
-    """A model's results; of no meaning on other ranks than the first.
+    """A model's results, valid on the first rank only.
 
     Args:
         module: the model, on its device.
-        split: the test split as it sees it.
+        split: the test split as the model sees it.
         size: inputs in a batch.
         device: the model's.
-        labels: of a classifier, otherwise 0.
-        tick: called with the number of steps that the ranks have done, of step_count(), each time that they have done
-            some.
-        share: this rank's of the batches.
+        labels: number of labels of a classifier, otherwise 0.
+        tick: called with the number of steps that the ranks have done since the last call, of step_count() in all.
+        share: this rank's share of the batches.
     """
     counted, batches = labels if labels <= MOST_LABELS else 0, split.batch_count(size)
     scores = Scores(len(split.tokens), counted)
@@ -76,7 +76,7 @@ def results(
 
 
 def step_count(split: TestSplit, size: int) -> int:
-    """How often a model is asked for its results: for each batch, and for each token that is completed."""
+    """The number of steps for a model's results: one for each batch, and one for each token of the completions."""
     return split.batch_count(size) + (_beginnings(split).steps if isinstance(split, Documents) else 0)
 
 
@@ -85,7 +85,7 @@ def _beginnings(split: Documents) -> Beginnings:
 
 
 def _completions(module: nn.Module, split: TestSplit, device: torch.device, tick: Callable[[int], None]) -> FloatArray:
-    """What a model goes on with, (documents, tokens): on every rank, since of models in shards each has a part."""
+    """A model's completions, (documents, tokens); called on every rank, since a sharded model takes all of them."""
     if not isinstance(split, Documents):
         return np.zeros((0, 0))
     chosen = _beginnings(split)
@@ -102,30 +102,30 @@ def _completions(module: nn.Module, split: TestSplit, device: torch.device, tick
 def _predicted(
     module: nn.Module, split: TestSplit, batch: Batch | None, device: torch.device, labels: int, share: Share
 ) -> Predicted | None:
-    """What a model makes of this rank's next batch, if there is one."""
+    """A model's predictions for this rank's next batch, if there is one."""
     if batch:
         return predicted(module, batch, device, labels)
-    if share.spread:  # the others wait for this rank's part of each block
+    if share.spread:  # the other ranks wait for this rank's shard of each block
         module(torch.from_numpy(split.sample(1)).to(device))
     return None
 
 
 def full_precision() -> AbstractContextManager[Any]:
-    """fp32 is fp32 on GPUs, too: convolutions would use TF32 (10 bits of mantissa) unless told not to."""
+    """True fp32 on GPUs: convolutions would otherwise use TF32 (10 bits of mantissa)."""
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
 
 
 def write(folder: Path, role: str, found: Results) -> None:
-    """Write a model's results into a folder, as those of a role."""
+    """Write a model's results into a folder, under its role."""
     np.savez_compressed(folder / results_file(role), allow_pickle=False, **found)
 
 
 def read(path: Path) -> Results:
-    """Results that were written before."""
+    """Read a model's results."""
     with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
 
 
 def by_role(role: str, found: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """A model's sums by example, under the names that per_example.npz has."""
+    """A model's per-example sums under their names in per_example.npz."""
     return {f"{role}.{name}": array for name, array in found.items() if name != CONFUSION}

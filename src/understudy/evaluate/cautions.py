@@ -1,6 +1,6 @@
-"""What a reader has to know before the rules: a teacher with nothing to teach, overfitting, a control that is put up.
+"""Warnings to read before the rules: a teacher with nothing to teach, overfitting, a control as the candidate.
 
-None of it fails the gate. A student may pass every rule and the distillation still be worth nothing.
+They do not fail the gate. A student may pass every rule although the distillation was worth nothing.
 """
 
 import math
@@ -13,8 +13,8 @@ from understudy.evaluate.quality import TRIVIAL, loss
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.recipe import Candidate, LabelsObjective, MetricName, ObjectiveSection
 
-SHOWN = 5  # labels by name
-TIMES, NATS = 2.0, 0.5  # a test loss so many times the training loss, and so much above it, is overfitting
+SHOWN = 5  # labels listed by name
+TIMES, NATS = 2.0, 0.5  # overfitting: a test loss above this multiple of the training loss, and by this difference
 
 
 def cautions(
@@ -27,17 +27,17 @@ def cautions(
     steps: Mapping[str, int] | None = None,
     candidate: Candidate = "student",
 ) -> list[str]:
-    """Sentences, the gravest first; empty when nothing is to be said.
+    """Warnings in sentences, the gravest first; empty if there are none.
 
     Args:
-        bootstrap: of all models and the trivial predictor.
+        bootstrap: the bootstrap of all models and the trivial predictor.
         metric: the gate's.
         confidence: the gate's.
-        control: student minus control, where there is a control.
+        control: student minus control, if there is a control.
         training_losses: by role, in nats per prediction.
-        confusion: the student's, where there is one.
-        steps: how long each model was trained, by role.
-        candidate: whom the registry is to get.
+        confusion: the student's, if there is one.
+        steps: each model's training steps, by role.
+        candidate: the role of the model to register.
     """
     found = [_chance(bootstrap, metric, confidence), _untested(confusion), _unequal(steps or {})]
     found += [_overfitted(bootstrap, role, training) for role, training in training_losses.items()]
@@ -75,7 +75,7 @@ def _unequal(steps: Mapping[str, int]) -> str:
 
 
 def meaning(seen: Difference, metric: Metric) -> str:
-    """What the interval says about the student: better or worse only when it leaves out 0."""
+    """The interval in words: the student is better or worse only if the interval excludes 0."""
     if metric.ratio is None:
         return "not to be relied on"  # calibration error: statistics.py
     if seen.few:
@@ -88,10 +88,10 @@ def meaning(seen: Difference, metric: Metric) -> str:
 def training_losses(
     histories: Mapping[str, Sequence[Mapping[str, Any]]], objectives: Sequence[ObjectiveSection]
 ) -> dict[str, float]:
-    """Each model's training loss at its end, over the last tenth of what was logged, in nats per prediction.
+    """Each model's final training loss, over the last tenth of its log, in nats per prediction.
 
-    The student's loss is that of the labels times their weight, and something positive, so that it says at most
-    loss / weight about the labels; with a weight of 0 it says nothing.
+    The student's loss is the labels' loss times its weight, plus something positive. So loss / weight is an upper
+    bound of the labels' loss; with a weight of 0 there is no bound, and the student is left out.
     """
     labels = sum(objective.weight for objective in objectives if isinstance(objective, LabelsObjective))
     found = {}
@@ -105,7 +105,7 @@ def training_losses(
 
 
 def _useless(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str:
-    """A teacher that the control beats."""
+    """A warning if the control is better than the teacher."""
     try:
         seen = bootstrap.difference(metric, "teacher", "control", confidence)
     except Unmeasured:
@@ -127,7 +127,7 @@ def _chance(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str:
         form = METRICS[metric]
         teacher, trivial = (form.show(bootstrap.value(metric, role)) for role in ("teacher", TRIVIAL))
     except Unmeasured:
-        return ""  # the rule of the student against the trivial predictor fails, and says why
+        return ""  # the rule against the trivial predictor fails, and gives the reason
     return (
         "The teacher is not known to be better than the trivial predictor, and may have nothing to teach: "
         f"{form.title} {teacher} against {trivial}."

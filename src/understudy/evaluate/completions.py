@@ -1,6 +1,7 @@
-"""How the models go on with the beginnings of test documents: the same beginnings for all, greedily, for a reader.
+"""Completions of test documents by each model, for a reader: the same beginnings for all, decoded greedily.
 
-Metrics say how likely a model thinks what is there; these are what it writes itself. They decide nothing.
+Metrics show how likely the actual text is to a model; completions show the text that it generates. They do not affect
+the verdict.
 """
 
 from collections.abc import Mapping
@@ -18,14 +19,14 @@ from understudy.store.files import read_json
 
 Integers = NDArray[np.int64]
 DOCUMENTS = 4
-"""That are completed, at most."""
+"""Maximum number of documents to complete."""
 TOKENS = 32
-"""Of a beginning and of a completion, at most; a model's sequence may have room for less."""
+"""Maximum tokens of a beginning and of a completion; the sequence length of a model may allow fewer."""
 
 
 @dataclass(frozen=True)
 class Beginnings:
-    """Which documents are completed, and how many tokens each beginning and each completion has."""
+    """The documents to complete, and the number of tokens of each beginning and completion."""
 
     documents: Integers
     given: int
@@ -38,16 +39,16 @@ class Beginnings:
 
     @property
     def steps(self) -> int:
-        """How often a model is asked for the next token of all."""
+        """The number of steps, each of which generates the next token of all completions."""
         return self.completed if len(self.documents) else 0
 
 
 def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
-    """Documents spread evenly over those of the test split that are long enough.
+    """Documents of the test split that are long enough, spread evenly.
 
     Args:
-        tokens: of each document.
-        length: of the sequences that models see.
+        tokens: number of tokens of each document.
+        length: the models' sequence length.
     """
     given = min(TOKENS, length // 2)
     completed = min(TOKENS, length - given)
@@ -58,16 +59,16 @@ def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
 
 @dataclass(frozen=True)
 class Completed:
-    """The beginning of a document, and how it goes on: in the data, and as each model has it."""
+    """The beginning of a document, and its continuations: the original and each model's."""
 
     document: int
     beginning: str
     by: Mapping[str, str]
-    """In words by role, and `data`."""
+    """Text by role; `data` is the original."""
 
 
 def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]:
-    """The completions of all models that wrote some, as texts.
+    """The completions of all models that have some, as text.
 
     Args:
         examples: the folder of an `examples` object.
@@ -91,7 +92,7 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
         if len(until) and until[0] == 0:
             return "(the text ends)"
         read = [int(token) for token in (ids[: until[0]] if len(until) else ids)]
-        # Special tokens are shown: a model that writes padding writes no end.
+        # Special tokens are shown: padding is not an end of text.
         text = tokenizer.decode(read, skip_special_tokens=False)
         return printable_lines(text) or "(nothing that can be seen)"
 

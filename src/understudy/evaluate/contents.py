@@ -1,6 +1,6 @@
-"""What measures.json, verdict.json and results hold, for those who write them and those who read them.
+"""The types of measures.json, verdict.json and results, for their writers and readers.
 
-Types and names only: the command line and the registry read these files and must not wait for torch.
+Types and names only: the command line and the registry import them and must not wait for torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,29 +11,29 @@ from typing_extensions import TypedDict
 from understudy.recipe import Candidate, MetricName
 
 RESULTS, CONFUSION, COMPLETIONS = "results.npz", "confusion", "completions"
-MOST_LABELS = 100  # of a classifier whose answers are counted by label; with more of them nobody reads the matrix
+MOST_LABELS = 100  # of a classifier with a confusion matrix; a larger matrix is unreadable
 
 
 def results_file(role: str) -> str:
-    """What a job calls the file of the results of a model that it measured."""
+    """The name of the file that a job writes a model's results to."""
     return f"{role}.{RESULTS}"
 
 
 class Latency(TypedDict):
-    """How fast a model answers."""
+    """A model's inference latency."""
 
     batch_size: int
     median_ms: float
     min_ms: float
     p95_ms: float
     throughput_per_s: float
-    """Inputs a second, at the median."""
+    """Inputs per second at the median."""
     ratio_to_teacher: float
-    """The median over the rounds of its time over the teacher's in the same round."""
+    """The median over the rounds of the model's time divided by the teacher's in the same round."""
 
 
 class Bin(TypedDict):
-    """A point of the calibration plot; one that no prediction fell into has weight 0 and nothing else."""
+    """A point of the calibration plot; an empty bin has weight 0, and neither confidence nor accuracy."""
 
     confidence: float | None
     accuracy: float | None
@@ -42,7 +42,7 @@ class Bin(TypedDict):
 
 
 class Quality(TypedDict):
-    """How good a model is. What was not measured is None; its calibration then has no bins."""
+    """The quality of a model. Values that were not measured are None; calibration is then empty."""
 
     metrics: dict[MetricName, float | None]
     intervals: dict[MetricName, Sequence[float] | None]
@@ -51,36 +51,36 @@ class Quality(TypedDict):
 
 
 class ModelMeasures(Quality):
-    """All that was measured of a model."""
+    """All measurements of a model."""
 
     digest: str
     parameters: int
     flops: int
-    """Of one example."""
+    """FLOP of one example."""
     bytes: int
     latency: Latency
 
 
 class Hardware(TypedDict):
-    """What the numbers were measured on."""
+    """The machine and settings of the measurement."""
 
     device: str
     cpu: str
     cores: int | None
     threads: int
     processes: int
-    """That each model was on, in shards, and that answered together; 1 where it was whole."""
+    """The number of ranks that each model was sharded over; 1 for whole models."""
     torch: str
     precision: str
-    """What models computed in: fp32 or bf16."""
+    """Compute precision of the models: fp32 or bf16."""
 
 
 class Confusion(TypedDict):
-    """What a classifier took for what."""
+    """A classifier's confusion matrix."""
 
     labels: list[str]
     counts: list[list[int]]
-    """Of the test examples, a row by label and a column by answer."""
+    """Numbers of test examples, a row by label and a column by prediction."""
 
 
 class Measures(TypedDict):
@@ -90,19 +90,19 @@ class Measures(TypedDict):
     split: str
     examples: int
     data: Mapping[str, object]
-    """What examples.json says of its counts, and of what was left out."""
+    """The counts of examples.json, and the number of skipped records."""
     gate_metric: MetricName
     confidence: float
     hardware: Hardware
     models: dict[str, ModelMeasures]
     slices: Sequence[Mapping[str, str | float | None]]
-    """`slice`, `examples`, and for each role the gate's metric there."""
+    """`slice`, `examples`, and the gate's metric on the slice for each role."""
     confusion: Confusion | None
-    """The student's; None where it is no classifier, or one with more labels than a page shows."""
+    """The student's; None if it is not a classifier, or has more than MOST_LABELS labels."""
 
 
 class RuleOutcome(TypedDict):
-    """How one rule of the gate ended; fields as of quality.Rule."""
+    """The outcome of one rule of the gate; fields as in quality.Rule."""
 
     rule: str
     passed: bool
@@ -113,7 +113,7 @@ class RuleOutcome(TypedDict):
 
 
 class Worth(TypedDict):
-    """What the teacher was worth: the student minus the control."""
+    """The worth of the teacher: student minus control."""
 
     observed: float
     interval: Sequence[float]
@@ -125,7 +125,7 @@ class Recovered(TypedDict):
     """The share of the gap between control and teacher that the student closed."""
 
     share: float | None
-    """None where there was no gap to recover."""
+    """None if there was no gap to recover."""
     interval: Sequence[float] | None
     detail: str
 
@@ -135,34 +135,34 @@ class Verdict(TypedDict):
 
     approved: bool
     candidate: Candidate
-    """Whom it is about."""
+    """The role of the judged model."""
     headline: str
-    """What was decided, with the margin and with whom the candidate was compared, in a line."""
+    """The decision in one line, with the margin and the models that the candidate was compared with."""
     cautions: list[str]
     advice: list[str]
-    """What to change, where the control is better than the student; in the order in which to try it."""
+    """Changes to try, in this order, if the control is better than the student."""
     judged: str
-    """How many students were judged on this test split, in a sentence; empty where nobody counts."""
+    """The number of candidates judged on this test split, in a sentence; empty if they are not counted."""
     control: Worth | None
     recovered: Recovered | None
-    """None where there is no control."""
+    """None without a control."""
     metric: MetricName
     confidence: float
     margin: float
     smallest_detectable: float | None
-    """The smallest true loss against the teacher that this test set could have seen, at this confidence with a power of
-    80 %; None when the comparison could not be made."""
+    """The smallest true loss against the teacher that this test set could have shown, at this confidence and a power
+    of 80 %; None if the two could not be compared."""
     rules: list[RuleOutcome]
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a report comes from, in words; what is not known is empty."""
+    """The origin of a report, in words; unknown parts are empty."""
 
     judged: str = ""
-    """When: 2026-11-28 06:40 UTC."""
+    """Time of the verdict, such as 2026-11-28 06:40 UTC."""
     run: str = ""
     tool: str = ""
     """Name, version and commit."""
     data: Mapping[str, str] = field(default_factory=dict)
-    """Source, licence and the like, by what it is called."""
+    """Source, licence and the like, by title."""

@@ -1,18 +1,18 @@
-"""The gate: may the student step in? A verdict, rule by rule; what was not measured was not passed.
+"""The gate: a verdict on the candidate, rule by rule. A rule whose numbers were not measured is not passed.
 
-Who is judged is the candidate: the student, or its control where the recipe registers that one.
+The candidate is the student, or its control if the recipe registers that one.
 
-Quality, against the teacher and, where there is one, the champion: the loss is the candidate's shortfall (accuracy:
-other - candidate; the rest: candidate - other), absolute for accuracy, a share of the other's value for the rest. Its
-two-sided interval at `gate.confidence` is the metric's (intervals.py), and its upper end must not exceed
-`gate.margin`. As only that end is compared, one whose true loss is the margin passes with a probability of
-(1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at 97.5 %; what benchmarks/gate_rates.py
-measures is in docs/how-it-works/benchmarks.md. Too few examples to tell fail the rule.
+Quality, against the teacher and, if there is one, the champion: the loss is the candidate's shortfall (accuracy:
+other - candidate; the rest: candidate - other), absolute for accuracy, a share of the other's value for the rest. The
+upper end of its two-sided interval at `gate.confidence` (intervals.py) must not exceed `gate.margin`. As only that
+end is compared, a candidate whose true loss is the margin passes with a probability of (1 - confidence) / 2: 2.5 % at
+a confidence of 95 %, a one-sided test at 97.5 %. The rates that benchmarks/gate_rates.py measures are in
+docs/how-it-works/benchmarks.md. Too few examples fail the rule.
 
 Against its control, the same model trained without the teacher, the student must not be worse by an interval that
-leaves out 0. The two are compared whenever both are there: where the control is better, the teacher was worth nothing.
-Against the trivial predictor the whole interval of the loss must lie below 0; against `gate.minimum` the worse end
-of the candidate's own interval counts. Size and latency: its bytes over the teacher's, and the median over the
+excludes 0. The two are compared whenever both exist: if the control is better, the teacher was worth nothing. Against
+the trivial predictor the whole interval of the loss must lie below 0; against `gate.minimum` the worse end of the
+candidate's interval counts. Size and latency: the candidate's bytes over the teacher's, and the median over the
 rounds of its time over the teacher's, against the gate's limits; a limit of None has no rule.
 """
 
@@ -45,28 +45,28 @@ from understudy.recipe import Candidate, Gate, MetricName, ObjectiveSection
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the verdict takes into account besides what was measured."""
+    """Inputs of the verdict besides the measurements."""
 
     champion_problem: str = ""
-    """Why a champion that may exist could not be measured; it fails the rule."""
+    """Why a possible champion could not be measured; it fails the rule."""
     training_losses: Mapping[str, float] = field(default_factory=dict)
     """By role, in nats per prediction."""
     steps: Mapping[str, int] = field(default_factory=dict)
-    """How long each model was trained, by role."""
+    """Each model's training steps, by role."""
     objectives: Sequence[ObjectiveSection] = ()
-    """What the student learned from."""
+    """The student's objectives."""
     candidate: Candidate = "student"
-    """Whom the registry is to get."""
+    """The role of the model to register."""
     foreign: str = ""
-    """The champion, where understudy did not make it: there are its answers by example, and no measures."""
+    """The champion's name if understudy did not train it: it has per-example results, and no measures."""
     judged: int = 0
-    """Which one this is of those that were judged on this test split for one registered model; 0: nobody counts."""
+    """The candidate's number among those judged on this test split for one registered model; 0 if not counted."""
 
 
 ORDINARY = Circumstances()
 
 UNSTEADY = 3.0
-"""The 95th percentile of a model's latencies over their minimum; 1.1 to 2 on two idle cores, 84 beside other work."""
+"""Limit of the 95th percentile over the minimum of latencies; 1.1 to 2 on two idle cores, 84 beside other work."""
 
 
 def decide(
@@ -76,9 +76,9 @@ def decide(
     metric: MetricName,
     around: Circumstances = ORDINARY,
 ) -> Verdict:
-    """The verdict: approved when every rule passed. `cautions` are sentences to be read first, and fail nothing.
+    """The verdict: approved if every rule passed. `cautions` are warnings to read first, and fail nothing.
 
-    Never raises for what measures and per_example lack: the rules that need it fail and say so.
+    Values that measures and per_example lack raise no error: the rules that need them fail and report them.
     """
     models, candidate = _mapping(measures.get("models")), around.candidate
     others = ["teacher", *(["champion"] if _has("champion", models, per_example) else [])]
@@ -134,7 +134,7 @@ def _of_foreign(champion: str) -> Iterator[str]:
 
 
 def _unsteady(models: Mapping[str, Any]) -> Iterator[str]:
-    """Latencies that vary as they do on a machine that does other work, the widest range of them."""
+    """A warning if latencies vary as on a machine that does other work, with the widest range."""
     ranges = [
         (slowest / fastest, role, fastest, slowest)
         for role, model in models.items()
@@ -150,7 +150,7 @@ def _unsteady(models: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _has(role: str, models: Mapping[str, Any], per_example: Mapping[str, Any]) -> bool:
-    """Whether either file knows such a model: one that only half of the evidence has fails the gate."""
+    """Whether either file has such a model: one that is in only one of them fails the gate."""
     return role in models or any(str(name).startswith(f"{role}.") for name in per_example)
 
 
@@ -182,7 +182,7 @@ def _limits(models: Mapping[str, Any], gate: Gate, candidate: Candidate) -> Iter
 
 
 def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Difference | None:
-    """What the teacher was worth: the student against the same student trained without it."""
+    """The worth of the teacher: the student against the same model trained without it."""
     try:
         found = bootstrap.difference(metric, "student", "control", gate.confidence)
     except Unmeasured:
@@ -199,7 +199,7 @@ def _worth(found: Difference, metric: MetricName, gate: Gate) -> Worth:
 
 
 def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricName, roles: list[str]) -> Rule:
-    """Whether measures.json and the per-example results say the same about every model that is compared."""
+    """Whether measures.json and the per-example results agree on every model that is compared."""
     models = _mapping(measures.get("models"))
     faults = []
     if measures.get("examples") != bootstrap.examples:
@@ -260,7 +260,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, not negative; anything else was not measured."""
+    """A finite number, not negative; None for anything else, which counts as not measured."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and value >= 0 else None

@@ -1,4 +1,4 @@
-"""The verdict in a line: never "approved" without the margin that was allowed, and with whom nobody was compared."""
+"""The verdict in one line: an approval comes with its margin, and any verdict with a note if there was no champion."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ UNCOMPARED = "not compared with what you serve: no version has the alias champio
 
 
 def headline(rules: Sequence[Rule], metric: MetricName, margin: float, candidate: Candidate, *, compared: bool) -> str:
-    """What was decided.
+    """The decision in one line.
 
     Args:
-        rules: how all of them ended.
+        rules: the outcomes of all rules.
         metric: the gate's.
         margin: the gate's.
-        candidate: whom it is about.
-        compared: whether there is a champion that the candidate was compared with.
+        candidate: the role of the judged model.
+        compared: whether the candidate was compared with a champion.
     """
     form, names = METRICS[metric], [rule.rule for rule in rules]
     failing = [rule.rule for rule in rules if not rule.passed]

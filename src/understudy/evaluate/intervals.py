@@ -1,11 +1,11 @@
-"""Intervals whose two ends keep their promise: functions of numbers alone.
+"""Confidence intervals with nominal coverage at both ends: functions of numbers alone.
 
 Each was chosen by simulation: at a true loss of exactly the margin 2.5 % of the test sets may pass at a confidence of
-95 %, and docs/how-it-works/benchmarks.md has what passes. A paired difference of right and wrong answers has a score
-interval. A ratio of sums (bits per byte, the loss as a share of the teacher's) has the widest of four intervals,
-because each of them fails somewhere: the percentile interval where few examples carry the loss, the studentised
-bootstrap where very few do, Student's t with a skewed loss, and all three where a few long documents hold most of the
-text.
+95 %; docs/how-it-works/benchmarks.md has the measured rates. A paired difference of right and wrong answers has a
+score interval. A ratio of sums (bits per byte, the loss as a share of the teacher's) has the widest of four
+intervals, because each of them fails somewhere: the percentile interval if few examples carry the loss, the
+studentised bootstrap if very few do, Student's t with a skewed loss, and all three if a few long documents have most
+of the text.
 """
 
 import math
@@ -20,9 +20,9 @@ FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
 
 POWER = 0.8
-RARE = 0.1  # the smallest share of examples that may carry a loss and must not stay unseen
-STEP = 1e-6  # over which the slope of what is shown is taken
-NOTHING = 1e-12  # of the squares it is a difference of: a variance below this share is rounding
+RARE = 0.1  # the smallest share of examples whose loss must be detected
+STEP = 1e-6  # of the finite difference for the slope of `shown`
+NOTHING = 1e-12  # a variance below this share of the squares that it is a difference of is rounding
 
 
 def wilson(right: float, count: float, confidence: float) -> Interval:
@@ -38,9 +38,9 @@ def wilson(right: float, count: float, confidence: float) -> Interval:
 def paired_score(wins: int, losses: int, count: int, confidence: float) -> Interval:
     """The score interval of a paired difference of shares, (wins - losses) / count (Tango 1998).
 
-    Of `count` examples `wins` are answered rightly by the one model alone and `losses` by the other alone. The standard
-    error is that of the most likely shares at each difference, not at the one observed: Wald's is 0 where no two
-    answers differ, and passes 8 % where 2.5 % may (200 images, 2 % of answers differ).
+    Of `count` examples one model alone is right on `wins`, and the other alone on `losses`. The standard error is
+    that of the most likely shares at each difference, not at the observed one: Wald's is 0 if no two answers differ,
+    and passes 8 % where 2.5 % may (200 images, 2 % of answers differ).
     """
     return -_upper_score(losses, wins, count, confidence), _upper_score(wins, losses, count, confidence)
 
@@ -53,16 +53,16 @@ def _upper_score(wins: int, losses: int, count: int, confidence: float) -> float
         return 1.0
 
     def beyond(difference: float) -> float:
-        """Above 0 where a true difference of this size is not ruled out."""
+        """Positive if a true difference of this size is not ruled out."""
         # Given a difference, the likelihood of the share of losses has its maximum at the root of a quadratic: Tango's
         # equation, with `middle` its linear coefficient.
         middle = -wins - losses + (2 * count - wins + losses) * difference
         root = math.sqrt(max(middle**2 + 8 * count * losses * difference * (1 - difference), 0.0))
-        other = (root - middle) / (4 * count)  # the most likely share of losses, were this the true difference
+        other = (root - middle) / (4 * count)  # the most likely share of losses at this difference
         variance = max(count * (2 * other + difference * (1 - difference)), 0.0)
         return quantile * math.sqrt(variance) - (count * difference - (wins - losses))
 
-    # Where nothing differs, what was observed is a root too; no end is nearer to it than a tenth of the least.
+    # If no answers differ, the observed value is a root, too; no end is nearer to it than a tenth of least_score().
     return float(brentq(beyond, observed + least_score(count, confidence) / 10, 1.0, xtol=1e-12))
 
 
@@ -76,7 +76,7 @@ def least_score(count: int, confidence: float) -> float:
 class Moments:
     """Sums over the examples of a test set, or of each of many resamples (leading dimension R).
 
-    first: of K columns, (..., K). second: of their products, (..., K, K).
+    first: sums of K columns, (..., K). second: sums of their products, (..., K, K).
     """
 
     first: FloatArray
@@ -85,7 +85,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of sums, as coefficients (K,) of the columns whose sums are divided, and a monotone function of it."""
+    """A ratio of two sums, as coefficients (K,) of the columns, and a monotone function `shown` of it."""
 
     above: FloatArray
     below: FloatArray
@@ -93,7 +93,7 @@ class Ratio:
 
     @property
     def used(self) -> NDArray[np.intp]:
-        """The columns that count; what was not measured elsewhere is NaN and must not reach this ratio."""
+        """The columns with a coefficient; others may be NaN (not measured) and must not reach this ratio."""
         return np.flatnonzero((self.above != 0) | (self.below != 0))
 
     def value(self, sums: Moments) -> tuple[FloatArray, FloatArray]:
@@ -107,8 +107,8 @@ class Ratio:
             residual = above - ratio[..., None] * below
             squares = np.einsum("...i,...j,...ij->...", residual, residual, second)
             scale = np.einsum("...i,...ii->...", residual**2, second)
-            # The sum of squared residuals comes out of sums of products, so what is left of two equal models is the
-            # rounding of large numbers, about 1e-16 of them and of either sign.
+            # The sum of squared residuals is computed from sums of products, so for two equal models it is the
+            # rounding error of large numbers, about 1e-16 of them and of either sign.
             squares = np.where(squares > NOTHING * scale, squares, 0.0)
             return ratio, np.asarray(np.sqrt(squares) / np.abs(total))
 
@@ -119,19 +119,19 @@ def ratio_interval(
     """A ratio of sums over examples: its value, the widest of four confidence intervals, and a standard error.
 
     - the percentiles of the bootstrap (Efron & Tibshirani 1993, chapter 13);
-    - the studentised bootstrap (Hall 1988; Efron & Tibshirani 1993, chapter 12), which is infinite where resamples that
-      miss the few losing examples have no spread at all: that is, where so few were seen that more may be missing;
+    - the studentised bootstrap (Hall 1988; Efron & Tibshirani 1993, chapter 12), which is infinite if resamples that
+      miss the few losing examples have no spread at all: so few were seen that more may be missing;
     - Student's t with the linearised standard error, by document where examples are documents;
-    - Student's t with the standard error of examples whose losses per token vary alike whatever their length
-      (Royall & Cumberland 1981), and the degrees of freedom of the effective number of examples (Kish 1965). Where the
-      losing documents happen to be the short ones of the sample, the first three do not know that long ones lose too.
+    - Student's t with the standard error of examples whose losses per token vary alike whatever their length (Royall
+      & Cumberland 1981), and the degrees of freedom of the effective number of examples (Kish 1965). If the losing
+      documents of the sample happen to be short, the first three miss that long ones lose too.
 
     Args:
-        ratio: which columns are divided.
+        ratio: the columns to divide.
         table: per-example columns, (N, K).
         weights: predictions per example, (N,).
         resamples: the moments of the resamples.
-        confidence: of the two-sided interval.
+        confidence: level of the two-sided interval.
     """
     sample = Moments(table.sum(axis=0), table.T @ table)
     point, spread = (float(number) for number in ratio.value(sample))
@@ -150,31 +150,31 @@ def ratio_interval(
 def _resampled_ends(
     point: float, spread: float, many: FloatArray, spreads: FloatArray, confidence: float
 ) -> tuple[float, float]:
-    """How far below and above the value the percentile and the studentised interval reach, whichever is farther."""
+    """Distances from the value to the ends: on each side the farther of the percentile and the studentised end."""
     distance = many - point
     low, high = percentiles(distance, confidence)
     if spread == 0:  # all examples have one and the same ratio: there is nothing to divide by
         return low, high
-    # A resample that misses every losing example has no spread: its t is infinite. Where more than 2.5 % of the
-    # resamples are like that, so is the interval's end, and the gate fails closed: so few examples carry the loss.
+    # A resample that misses every losing example has no spread: its t is infinite. If more than 2.5 % of the
+    # resamples do, the interval's end is infinite, and the gate fails closed: too few examples carry the loss.
     with np.errstate(divide="ignore", invalid="ignore"):
         studentised = np.where(distance == 0, 0.0, distance / spreads)
     least = float(np.quantile(studentised, (1 - confidence) / 2, method="lower"))  # "linear" makes NaN of infinite ones
     most = float(np.quantile(studentised, (1 + confidence) / 2, method="higher"))
-    # The ends change places: a resample whose t is large says that the true value may lie as far below.
+    # The ends are swapped: a large t of a resample means that the true value may lie as far below.
     return min(low, -most * spread), max(high, -least * spread)
 
 
 def fieller(above: FloatArray, below: FloatArray, confidence: float) -> Interval | None:
-    """The interval of a ratio of two means of paired differences (Fieller 1954); None where it has no two ends.
+    """The interval of a ratio of two means of paired differences (Fieller 1954); None if it is unbounded.
 
-    It holds each ratio r for which a t-test does not reject that `above - r * below` has mean 0. Where `below` itself
-    is not known to be other than 0, any ratio may be true, and there is no interval.
+    It contains each ratio r for which a t-test does not reject that `above - r * below` has mean 0. If the mean of
+    `below` does not differ significantly from 0, any ratio may be true, and there is no interval.
 
     Args:
         above: per-example differences, (N,).
         below: per-example differences of the same examples, (N,).
-        confidence: of the two-sided interval.
+        confidence: level of the two-sided interval.
     """
     count = len(above)
     (of_above, both), (_, of_below) = np.cov(above, below) / count
@@ -185,12 +185,12 @@ def fieller(above: FloatArray, below: FloatArray, confidence: float) -> Interval
     inside = middle**2 - leading * (first**2 - square * of_above)
     if not leading > NOTHING * second**2:
         return None
-    half = math.sqrt(max(inside, 0.0))  # never below 0 then, but for rounding
+    half = math.sqrt(max(inside, 0.0))  # negative only by rounding
     return float((middle - half) / leading), float((middle + half) / leading)
 
 
 def student_t(freedom: float, confidence: float) -> float:
-    """The quantile of Student's t that the upper end of a two-sided interval takes."""
+    """The quantile of Student's t for the upper end of a two-sided interval."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))
@@ -208,31 +208,31 @@ def _alike_standard_error(ratio: Ratio, table: FloatArray, weights: FloatArray, 
 
 
 def effective_number(weights: FloatArray) -> float:
-    """How many equal examples would say as much as these of unequal weight (Kish 1965): (sum w)^2 / sum w^2."""
+    """The effective number of examples of unequal weight (Kish 1965): (sum w)^2 / sum w^2."""
     squares = float(np.sum(weights**2))
     return float(np.sum(weights)) ** 2 / squares if squares else 0.0
 
 
 def least_examples(confidence: float) -> int:
-    """How many examples it takes to see a loss that a tenth of them carries: 36 at 95 %.
+    """The number of examples needed to detect a loss that a tenth of them carries: 36 at 95 %.
 
-    Of fewer than log(0.025) / log(0.9) all may come from the nine tenths that lose nothing, in more than 2.5 % of test
-    sets; what nobody saw, no interval holds (the rule of three: Hanley & Lippman-Hand 1983).
+    With fewer than log(0.025) / log(0.9), more than 2.5 % of test sets contain no losing example, and no interval
+    covers an unseen loss (the rule of three: Hanley & Lippman-Hand 1983).
     """
     return math.ceil(math.log((1 - confidence) / 2) / math.log(1 - RARE))
 
 
 def smallest_detectable(standard_error: float, confidence: float) -> float:
-    """The smallest true difference that a test set would have shown, with a power of 80 %.
+    """The smallest true difference that a test set shows with a power of 80 %.
 
-    (z(1/2 + confidence/2) + z(0.8)) standard errors: a true loss of this size has an interval that excludes 0 in
-    80 % of test sets; and a student as good as the other passes a margin of this size in 80 % of them.
+    (z(1/2 + confidence/2) + z(0.8)) standard errors: a true loss of this size has an interval that excludes 0 in 80 %
+    of test sets; and a student as good as the other model passes a margin of this size in 80 % of them.
     """
     return (_normal((1 + confidence) / 2) + _normal(POWER)) * standard_error
 
 
 def percentiles(values: FloatArray, confidence: float) -> Interval:
-    """The middle `confidence` of the values."""
+    """The central `confidence` of the values."""
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 

@@ -1,8 +1,8 @@
-"""How fast each model answers: all of them in turn, in the same process, so that what slows one slows all.
+"""Latency of all models, timed in turn in one process, so that a slowdown affects all alike.
 
-Every round times each model once and the next round starts with the next model: a clock that is throttled, a busy
-neighbour or a warm cache then falls on all alike. The median of the rounds is what counts; the gate reads the median
-of the rounds' own ratios, which a machine that slows down half-way does not move.
+Every round times each model once and the next round starts with the next model, so that a throttled clock, a busy
+neighbour or a warm cache affects all alike. The latency is the median of the rounds; the gate uses the median of the
+rounds' ratios, which a slowdown half-way does not change.
 """
 
 import time
@@ -21,7 +21,7 @@ WARM_UP = 3
 def latency(
     modules: Mapping[str, nn.Module], inputs: Mapping[str, Tensor], repeats: int, tick: Callable[[], None]
 ) -> dict[str, Latency]:
-    """Time all models, each on its inputs, (batch, ...), of the same examples, already on their device.
+    """Time all models on the same examples; inputs are (batch, ...), already on the model's device.
 
     Returns:
         Each model's latency, by its role.

@@ -1,4 +1,4 @@
-"""The models of an evaluation on a rank: whole, or its shards of them, from whose blocks one at a time is gathered."""
+"""The models of an evaluation on a rank: whole, or sharded with one block all-gathered at a time."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def kind_of(precision: EvaluatePrecision, device: torch.device) -> torch.dtype:
-    """The type that a recipe's evaluate.precision names.
+    """The dtype of a recipe's evaluate.precision.
 
     Raises:
         InputError: the GPU does not compute in it.
@@ -35,18 +35,18 @@ def load_models(
     spread: Spread | None,
     kind: torch.dtype = torch.float32,
 ) -> dict[str, nn.Module]:
-    """Saved models in evaluation mode, by role. To be called on every rank.
+    """Load saved models in evaluation mode, by role. Must be called on every rank.
 
     Args:
-        folders: the saved models'.
-        descriptions: what they are, from whom the caller trusts.
+        folders: the saved models' folders.
+        descriptions: the models' descriptions, from a source that the caller trusts.
         device: this rank's.
-        spread: how they are in shards over the ranks; None for whole ones.
-        kind: what they compute in.
+        spread: how the models are sharded over the ranks; None for whole models.
+        kind: the dtype that they compute in.
 
     Raises:
         InputError: a factory model's code cannot be imported.
-        UnderstudyError: a folder's files are not those of such a model.
+        UnderstudyError: a folder's files do not match its description.
     """
     if spread is None:
         whole = {role: load_model(folder, descriptions[role], device) for role, folder in folders.items()}
@@ -55,15 +55,15 @@ def load_models(
 
 
 def _in_shards(folder: Path, description: Description, spread: Spread, kind: torch.dtype) -> nn.Module:
-    """A model of which this rank reads and keeps its shards. Each of its calls takes all ranks."""
+    """A sharded model, of which this rank reads and keeps its shards. Each call involves all ranks."""
     check_files(folder, description)
     model = empty_model(description, where=str(folder))
-    if not is_empty(model):  # code that is not transformers' own was built whole
+    if not is_empty(model):  # code from outside transformers was built whole
         model.to(spread.device)
-    # The files have the types that the model had before it was narrowed.
+    # The files have the dtypes of the model before it was narrowed.
     saved = None if kind is torch.float32 else empty_model(description, where=str(folder))
     model = spread.sharded(narrowed(model, kind))
     read_weights(model, folder, spread.device, whole=saved)
-    # What is in no block would stay gathered, of all models at once, and be there already when they are timed.
+    # Parameters outside the blocks would stay all-gathered, for all models together, and already be so during timing.
     model.register_forward_hook(lambda *_: reshard(model))
     return model.eval()

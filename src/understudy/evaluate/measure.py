@@ -1,7 +1,7 @@
-"""The evaluate step: every model on the same test split, in one precision, and all of them timed side by side.
+"""The evaluate step: measure all models on the same test split in one precision, and time them side by side.
 
-Writes measures.json (values, intervals, sizes, speed, slices), per_example.npz (what they were computed from, and what
-the gate compares example by example), and the results of each model that was not measured before.
+Writes measures.json (values, intervals, sizes, speed, slices), per_example.npz (the sums behind them, which the gate
+compares example by example), and the results of each model that was not measured before.
 """
 
 import json
@@ -40,11 +40,11 @@ Progress = Callable[[float, float, str], None]
 
 @dataclass(frozen=True)
 class Costs:
-    """What a model's answers cost."""
+    """The cost of a model's inference."""
 
     parameters: int
     flops: int
-    """Of one example."""
+    """FLOP of one example."""
     latency: Latency
 
 
@@ -62,19 +62,19 @@ def measure(
 ) -> None:
     """Measure models on the test split. A model whose logits are NaN does not stop the others: its metrics are null.
 
-    Of several ranks the first writes the files, and times the models; all of them do where models are in shards.
+    The first rank writes the files and times the models; sharded models are timed by all ranks.
 
     Args:
         models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
         digests: the models' digests by role.
         examples: the folder of an `examples` object.
-        recipe: says what to measure and how.
-        folder: where the files are written.
+        recipe: the metrics and settings.
+        folder: output folder.
         device: cpu or cuda.
-        progress: called with what is done, the total, and the unit.
-        records: the folder of the records that the examples were made from, where a model sees images of another shape.
-        known: by role, files of results that were measured before; those models are timed and no more.
-        share: this rank's of the batches; a process group of all ranks is there when it is not the whole.
+        progress: called with the amount done, the total, and the unit.
+        records: the folder of the records behind the examples; needed if a model takes images of another shape.
+        known: by role, files of earlier results; those models are only timed.
+        share: this rank's share of the batches; unless it is WHOLE there must be a process group of all ranks.
 
     Raises:
         InputError: the test split is empty, or a model does not compute in the recipe's precision.
@@ -102,7 +102,7 @@ def _check_precision(
     device: torch.device,
     precision: EvaluatePrecision,
 ) -> None:
-    """Whether all models compute in bf16. A training tries its own, but not a champion, nor what was trained before.
+    """Check that all models compute in bf16. A training checks its model, but no champion or earlier model.
 
     Raises:
         InputError: one does not.
@@ -151,12 +151,12 @@ def _measures(
 
 
 def _batches(splits: Mapping[str, TestSplit], size: int, before: Mapping[str, Results], roles: Iterable[str]) -> int:
-    """How many there are to predict; a token of each completion counts as one."""
+    """The number of batches to predict; a token of each completion counts as one."""
     return sum(answers.step_count(splits[role], size) for role in roles if role not in before)
 
 
 def _steps(progress: Progress, total: int) -> Callable[[int], None]:
-    """Reports, when it is called, so many batches more as done."""
+    """A callback that reports a number of further batches as done."""
     done = 0
 
     def more(batches: int) -> None:
@@ -177,7 +177,7 @@ def _results(
     tick: Callable[[int], None],
     share: Share,
 ) -> dict[str, Results]:
-    """Results of all models, of which some were there before."""
+    """Results of all models, with earlier ones reused."""
     return {
         role: before.get(role) or answers.results(module, splits[role], size, device, labels, tick, share)
         for role, module in modules.items()
@@ -185,7 +185,7 @@ def _results(
 
 
 def _per_example(split: TestSplit, results: Mapping[str, Results]) -> dict[str, FloatArray]:
-    """How much each example weighs, and what came out for it, by model."""
+    """The weights of the examples, and the results by model."""
     found = {"weights.tokens": split.tokens.astype(np.float64), "weights.bytes": split.bytes.astype(np.float64)}
     for role, of_model in results.items():
         found |= by_role(role, of_model)
@@ -193,7 +193,7 @@ def _per_example(split: TestSplit, results: Mapping[str, Results]) -> dict[str, 
 
 
 def _keep(folder: Path, results: Mapping[str, Results], before: Mapping[str, Results]) -> None:
-    """Write the results that were not there before."""
+    """Write the new results."""
     for role in results.keys() - before.keys():
         answers.write(folder, role, results[role])
 
@@ -206,7 +206,7 @@ def _write(
 
 
 def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMeasures:
-    """All that is known of a model, in the order in which measures.json has it."""
+    """All measurements of a model, in the order of measures.json."""
     return {
         "digest": digest,
         "parameters": costs.parameters,
@@ -220,7 +220,7 @@ def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMea
 
 
 def hardware(device: torch.device, kind: str, share: Share = WHOLE) -> Hardware:
-    """What the numbers are measured on, and in which precision."""
+    """The machine and settings of the measurement."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "cpu": _processor(),
@@ -253,11 +253,11 @@ def _costs(
     tick: Callable[[], None],
     share: Share,
 ) -> dict[str, Costs]:
-    """What the answers of all models cost, by role; empty on a rank that waits while the first one times them."""
+    """Inference costs of all models, by role; empty on a rank that waits while the first one times them."""
     timed = recipe.evaluate.latency
 
     def turn() -> None:
-        if share.spread is None:  # ranks that wait have heartbeats, too
+        if share.spread is None:  # waiting ranks have heartbeats, too
             share.meet()
         tick()
 

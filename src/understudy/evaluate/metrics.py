@@ -1,9 +1,9 @@
-"""What is measured: one function per metric, from sums over examples to the metric's value.
+"""Metrics: one function each, from sums over examples to the metric's value.
 
-Every metric here is a function of sums over examples. So the same function gives the value on the test set and, fed
-with the sums of ten thousand resamples at once, its bootstrap distribution (statistics.py). All but the calibration
-error are functions of one ratio of sums, which is what intervals are made for. What was not measured is NaN on the way
-and None at the end; it never turns into a number.
+Every metric is a function of sums over examples. So the same function gives the value on the test set and, with the
+sums of ten thousand resamples, its bootstrap distribution (statistics.py). All but the calibration error are
+functions of one ratio of sums, for which there are intervals. A value that was not measured is NaN in between and
+None at the end; it never turns into a number.
 """
 
 import math
@@ -23,7 +23,7 @@ COLUMNS = 4 + BINS
 
 
 class Unmeasured(Exception):
-    """A value that was asked for cannot be had; the message says why."""
+    """A requested value is not available; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Sums:
 
     @classmethod
     def unpack(cls, table: FloatArray) -> "Sums":
-        """Name the columns of (..., COLUMNS), in the order that `columns` has them."""
+        """Name the columns of (..., COLUMNS), in the order of `columns`."""
         return cls(table[..., 0], table[..., 1], table[..., 2], table[..., 3], table[..., 4:])
 
 
@@ -62,7 +62,7 @@ def perplexity(sums: Sums) -> FloatArray:
 
 
 def bits_per_byte(sums: Sums) -> FloatArray:
-    """Negative log-likelihood in bits per UTF-8 byte of text: comparable whatever the tokenizer."""
+    """Negative log-likelihood in bits per UTF-8 byte of text: comparable across tokenizers."""
     return sums.nll / (math.log(2) * sums.bytes)
 
 
@@ -74,11 +74,11 @@ def calibration_error(sums: Sums) -> FloatArray:
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is computed, compared and shown.
+    """The computation, comparison and format of a metric.
 
-    relative: differences are shares of the other model's value, not absolute. style: a format specification.
-    ratio: the two sums of which the metric is the quotient, up to a constant, and shown: a monotone function of that
-    quotient. A metric that is no such function has no interval that the gate could decide by.
+    relative: differences are shares of the other model's value, not absolute. style: a format specification. ratio:
+    the two sums of which the metric is the quotient, up to a constant, and shown: a monotone function of that
+    quotient. A metric without a ratio has no interval for the gate.
     """
 
     compute: Callable[[Sums], FloatArray]
@@ -90,22 +90,22 @@ class Metric:
     shown: Callable[[FloatArray], FloatArray] = np.asarray
 
     def show(self, value: float | None) -> str:
-        """The value for a reader."""
+        """The formatted value."""
         return "not measured" if value is None else format(value, self.style).replace("%", " %")
 
     def show_difference(self, value: float) -> str:
-        """A difference as `statistics.Bootstrap.difference` gives it, for a reader; always with its sign."""
+        """A formatted difference of `statistics.Bootstrap.difference`, always with its sign."""
         if self.relative:
             shown = f"{100 * value:+.2f} %"
         else:
             shown = f"{100 * value:+.2f} points" if self.style.endswith("%") else f"{value:+.4f}"
         if not any(digit in shown for digit in "123456789"):
-            shown = shown.replace("-", "+")  # what rounds to nothing has no direction
+            shown = shown.replace("-", "+")  # a difference that rounds to 0 has no direction
         return shown.replace("-", "−")
 
 
 def three_digits(value: float) -> str:
-    """A value for a reader: three digits, more of whole numbers, and never a power of ten."""
+    """A value with three significant digits; a whole number from 1,000 on."""
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
@@ -123,24 +123,24 @@ METRICS: dict[MetricName, Metric] = {
 
 
 def compute(name: MetricName, sums: Sums) -> FloatArray:
-    """The metric of one set of sums, or of many resamples at once; NaN or infinite where it was not measured."""
+    """The metric of one set of sums, or of many resamples at a time; NaN or infinite if it was not measured."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.asarray(METRICS[name].compute(sums), dtype=np.float64)
 
 
 def value(name: MetricName, sums: Sums) -> float | None:
-    """The metric on the whole test set; None when it was not measured."""
+    """The metric on the whole test set; None if it was not measured."""
     number = float(compute(name, sums))
     return number if np.isfinite(number) else None
 
 
 def columns(per_example: Mapping[str, Any], role: str) -> FloatArray:
-    """One model's per-example results as a table (N, COLUMNS), to be summed by whatever weights the rows.
+    """One model's per-example results as a table (N, COLUMNS), whose rows can be weighted and summed.
 
-    An array that is missing becomes a column of NaN, so that only the metrics made from it are not measured.
+    A missing array becomes a column of NaN, so that only its metrics are not measured.
 
     Raises:
-        Unmeasured: the examples cannot be counted, or the model's arrays are not about the same examples.
+        Unmeasured: examples cannot be counted, or the model has no results, or results of other examples.
     """
     tokens = _array(per_example, "weights.tokens")
     if tokens is None or tokens.ndim != 1:
@@ -164,7 +164,7 @@ def columns(per_example: Mapping[str, Any], role: str) -> FloatArray:
 
 
 def bins(per_example: Mapping[str, Any], role: str) -> list[Bin]:
-    """The calibration plot's points: mean confidence, accuracy and share of predictions, bin by bin.
+    """The points of the calibration plot: mean confidence, accuracy and share of predictions, bin by bin.
 
     An empty bin has weight 0, and neither confidence nor accuracy.
     """

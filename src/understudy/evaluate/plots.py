@@ -1,4 +1,4 @@
-"""The report's pictures. Every function draws one figure; a model has the same colour and marker in all of them."""
+"""The report's plots. Every function draws one figure; a model has the same colour and marker in all of them."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from understudy.train.validated import losses as validated
 
 COLOURS = {"teacher": "#334155", "student": "#2563eb", "control": "#d97706", "champion": "#7c3aed"}
 MARKERS = {"teacher": "s", "student": "o", "control": "^", "champion": "D"}
-ASIDE = {"control": 0.015}  # of the axis to the right: it is as large and as fast as the student and would hide it
+ASIDE = {"control": 0.015}  # of the axis to the right: it is as large and fast as the student and would hide it
 GREY, RED = "#94a3b8", "#b91c1c"
 WIDTH = 9.6  # inches, which are 100 pixels each in the report
 SLICES = 20  # at most in the plot; the report's table has them all
@@ -43,7 +43,7 @@ STYLE: dict[Any, Any] = {
 
 
 def png(figure: Figure) -> bytes:
-    """The picture's bytes; the same figure always gives the same."""
+    """The figure as PNG; the same figure always gives the same bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=180, metadata={"Software": None})
     return buffer.getvalue()
@@ -55,7 +55,7 @@ def draw(
     histories: Mapping[str, Sequence[Mapping[str, Any]]],
     differences: Mapping[str, Difference],
 ) -> dict[str, bytes]:
-    """All plots that there are numbers for, by name.
+    """All plots with data, by name.
 
     Args:
         measures: as in measures.json.
@@ -133,10 +133,9 @@ def quality_plot(models: Mapping[str, ModelMeasures], name: MetricName) -> Figur
 
 
 def training_plot(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Training loss of each model, raw and smoothed, and validation loss, where it was measured; dotted lines are steps
-    that were skipped.
+    """Training loss of each model, raw and smoothed, and validation loss if measured; dotted lines are skipped steps.
 
-    Each has an axis of its own: the losses are not the same function.
+    Each model has its own axes: the losses are different functions.
     """
     curves = {role: [entry for entry in history if "skipped" not in entry] for role, history in histories.items()}
     trained = {role: curve for role, curve in curves.items() if curve}
@@ -165,7 +164,7 @@ def training_plot(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figur
 
 
 def _left_out(history: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a guard kept from being learned, a line for each kind."""
+    """Counts of the steps and batches that the guard left out, a line for each kind."""
     kinds = {"skipped": "steps skipped", "passed_over": "batches passed over"}
     counts = {kind: max((int(entry[kind]) for entry in history if kind in entry), default=0) for kind in kinds}
     return [f"{counts[kind]} {words}" for kind, words in kinds.items() if counts[kind]]
@@ -181,7 +180,7 @@ def smoothed(losses: FloatArray) -> FloatArray:
 
 
 def calibration_plot(models: Mapping[str, ModelMeasures]) -> Figure:
-    """How often predictions are right against how sure the model was; below, how many predictions there are."""
+    """Accuracy against confidence; below, the share of predictions by confidence."""
     roles = [role for role in models if models[role]["calibration"]]
     figure = _figure(3.6)
     grid = figure.subplots(2, len(roles), squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1])
@@ -259,4 +258,4 @@ def _percent(axes: Axes, metric: Metric, axis: str = "y") -> None:
 
 def _short(text: str) -> str:
     shown = text if len(text) <= 48 else f"{text[:47]}…"
-    return shown.replace("$", r"\$")  # two of them would be read as mathematics
+    return shown.replace("$", r"\$")  # matplotlib reads a pair of them as mathematics

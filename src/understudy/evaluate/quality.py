@@ -1,11 +1,12 @@
-"""Is the candidate good enough? Rules about its quality: against other models, the trivial predictor, a minimum.
+"""The rules about the candidate's quality: against other models, the trivial predictor, a minimum.
 
-The candidate is the student, or the control where the recipe registers that one.
+The candidate is the student, or the control if the recipe registers that one.
 
-Against a model quality is a test of non-inferiority (Piaggio et al. 2012): it is not enough that no loss was seen, the
-test set must be able to rule out a loss larger than the margin. Against the trivial predictor it is one of superiority:
-the test set must rule out that the candidate is no better. Against the control it is enough that it does not show the
-student to be worse: who was trained in the same time without the teacher is the least that a teacher has to be worth.
+The rule against a model is a test of non-inferiority (Piaggio et al. 2012): it is not enough that no loss was seen,
+the test set must rule out a loss larger than the margin. The rule against the trivial predictor is one of
+superiority: the test set must rule out that the candidate is no better. Against the control it is enough that the
+test set does not show the student to be worse: a teacher must at least be worth a training of the same time without
+it.
 """
 
 import math
@@ -23,7 +24,7 @@ TRIVIAL = "trivial"
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule's outcome: what was observed, against which threshold, in a sentence for the reader."""
+    """The outcome of one rule: the observed value, the threshold, and a sentence for the reader."""
 
     rule: str
     passed: bool
@@ -34,7 +35,7 @@ class Rule:
 
     @property
     def told(self) -> RuleOutcome:
-        """The outcome as verdict.json has it."""
+        """The outcome as in verdict.json."""
         return {
             "rule": self.rule,
             "passed": self.passed,
@@ -59,12 +60,12 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
     """A model's loss against another one.
 
     Raises:
-        Unmeasured: one of the two has no usable results, or there are too few examples to decide.
+        Unmeasured: there is no reliable interval, one model has no usable results, or there are too few examples.
     """
     if METRICS[metric].ratio is None:
         raise Unmeasured(f"no interval of the {METRICS[metric].title} is to be relied on; let the gate compare nll")
     found = bootstrap.difference(metric, role, other, confidence)
-    if found.few:  # "too few to tell" fails closed, as everything does that was not measured
+    if found.few:  # too few examples fail closed, as all missing measurements do
         raise Unmeasured(found.few)
     return _oriented(found, metric)
 
@@ -78,29 +79,29 @@ def _oriented(found: Difference, metric: MetricName) -> Loss:
 def against_model(
     bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate, role: Candidate = "student"
 ) -> Rule:
-    """Whether a loss of more than the margin is ruled out."""
+    """Whether a loss above the margin is ruled out."""
     form = METRICS[metric]
     margin, smallest = (form.show_difference(number).lstrip("+") for number in (gate.margin, seen.smallest))
-    # The upper end alone. That the loss itself is within the margin proves nothing: at a true loss of the margin half
-    # of all test sets would say so.
+    # Only the upper end counts. A loss within the margin proves nothing: at a true loss of the margin half of all
+    # test sets show one.
     passed = seen.high <= gate.margin + ROUNDING
     detail = _compared(bootstrap, seen, metric, (role, other), gate.confidence)
     detail += f"its upper end is {'within' if passed else 'over'} the margin of {margin}."
-    if not passed and seen.low <= gate.margin < seen.smallest:  # it rules out neither side of the margin
+    if not passed and seen.low <= gate.margin < seen.smallest:  # neither side of the margin is ruled out
         detail += " This test set is too small to see a loss of the margin: the smallest it could have seen is "
         detail += f"{smallest}."
     return Rule(f"quality-against-{other}", passed, detail, seen.observed, (seen.low, seen.high), gate.margin)
 
 
 def against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rule:
-    """Whether the student is not known to be worse than its control."""
+    """Whether the student is not significantly worse than its control."""
     name = "quality-against-control"
     try:
         seen = _oriented(bootstrap.difference(metric, "student", "control", gate.confidence), metric)
     except Unmeasured as error:
         return failed(name, 0.0, str(error))
     passed = seen.low <= 0
-    if not math.isfinite(seen.low + seen.high):  # a difference that few examples carry shows nobody to be worse
+    if not math.isfinite(seen.low + seen.high):  # a difference that few examples carry shows neither to be worse
         few = "too few test examples carry the difference to tell how large it is"
         return Rule(name, passed, f"{few.capitalize()}.", seen.observed) if passed else failed(name, 0.0, few)
     detail = _compared(bootstrap, seen, metric, ("student", "control"), gate.confidence)
@@ -113,7 +114,7 @@ def against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rul
 
 
 def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate, role: Candidate = "student") -> Rule:
-    """Whether it is ruled out that the candidate is no better than the trivial predictor."""
+    """Whether the candidate is significantly better than the trivial predictor."""
     name = f"quality-against-{TRIVIAL}"
     try:
         seen = loss(bootstrap, metric, TRIVIAL, gate.confidence, role)
@@ -129,14 +130,14 @@ def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate, role: 
 def above_minimum(
     bootstrap: Bootstrap, metric: MetricName, minimum: float, confidence: float, role: Candidate = "student"
 ) -> Rule:
-    """Whether the worse end of the candidate's own interval reaches the least that the recipe asks for."""
+    """Whether the worse end of the candidate's interval reaches the recipe's minimum."""
     form = METRICS[metric]
     try:
         value, (low, high) = bootstrap.value(metric, role), bootstrap.interval(metric, role, confidence)
     except Unmeasured as error:
         return failed("minimum", minimum, str(error))
-    # A student that is right on all of ten examples has a lower end of 72 %, which a low minimum would pass; but of so
-    # few a tenth of the population may have been missed altogether.
+    # A student that is right on all of ten examples has a lower end of 72 %, which a low minimum would pass. But so
+    # few may miss a tenth of the population altogether.
     if bootstrap.examples < least_examples(confidence) or not math.isfinite(low + high):
         return failed("minimum", minimum, f"{bootstrap.examples} test examples are too few to tell")
     passed = low >= minimum - ROUNDING if form.higher_is_better else high <= minimum + ROUNDING
@@ -147,7 +148,7 @@ def above_minimum(
 
 
 def failed(rule: str, threshold: float | None, reason: str) -> Rule:
-    """A rule that was not passed because something could not be told."""
+    """A rule that was not passed because something could not be determined."""
     return Rule(rule, passed=False, detail=f"Not passed, because {reason.rstrip('.')}.", threshold=threshold)
 
 

@@ -1,9 +1,9 @@
-"""The recovered share: how much of the gap between control and teacher the student has closed.
+"""The recovered share: the part of the gap between control and teacher that the student has closed.
 
-The control is the student without the teacher. The share is (student - control) / (teacher - control): 0 where the
-teacher was worth nothing, 1 where the student is as good as the teacher. All metrics that the gate compares are
-functions of a ratio of sums whose denominator is the same for all models, so that the share is a ratio of two sums of
-paired differences; its interval is Fieller's. A perplexity's share is that of the nats it is made of.
+The control is the student without the teacher. The share is (student - control) / (teacher - control): 0 if the
+teacher was worth nothing, 1 if the student is as good as the teacher. All metrics of the gate are functions of a
+ratio of sums whose denominator is the same for all models. So the share is a ratio of two sums of paired differences;
+its interval is Fieller's. For perplexity it is the share in nats.
 """
 
 from understudy.evaluate.contents import Recovered
@@ -15,12 +15,12 @@ NO_GAP = "there was no gap to recover: the teacher is not known to be better tha
 
 
 def recovered(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> Recovered | None:
-    """The share of the gap that the student recovered; None where one of the three models was not measured.
+    """The share of the gap that the student recovered; None if one of the three models was not measured.
 
     Args:
-        bootstrap: of teacher, student and control.
+        bootstrap: the bootstrap of teacher, student and control.
         metric: the gate's.
-        confidence: of the two-sided interval.
+        confidence: level of the two-sided interval.
     """
     try:
         gap = bootstrap.difference(metric, "teacher", "control", confidence)

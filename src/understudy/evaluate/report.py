@@ -1,4 +1,4 @@
-"""The evidence as one HTML file that needs nothing else: the verdict, the numbers behind it, and their pictures."""
+"""The evidence as one self-contained HTML file: the verdict, the numbers behind it, and their plots."""
 
 import base64
 import math
@@ -48,9 +48,9 @@ RULES = {
     "size": "Size",
     "latency": "Latency",
 }
-WIDEST = 16  # labels of a matrix that a page has room for
-MISTAKES = 12  # that are told one by one
-LONGEST = 24  # letters of a label in a table
+WIDEST = 16  # labels of a matrix that fits on the page
+MISTAKES = 12  # listed one by one
+LONGEST = 24  # characters of a label in a table
 UNKNOWN = Origin()
 OTHERS = ("teacher", "champion", "control")
 
@@ -85,13 +85,13 @@ def write(
         recipe: the complete recipe.
         measures: the content of measures.json.
         verdict: the content of verdict.json.
-        histories: each trained model's history.json by role; models used as they are have none.
+        histories: history.json of each trained model, by role.
         lineage: digests by name, in the order to be shown.
         per_example: the arrays of per_example.npz.
-        profiles: of trainings, by the role of what was trained; empty, unless they were recorded.
-        origin: when and by what this is judged.
-        examples: those that the student does worst on.
-        completions: how the models go on with the beginnings of documents.
+        profiles: profiles of trainings, by the trained model's role; empty unless recorded.
+        origin: when and by what the model was judged.
+        examples: the student's worst examples.
+        completions: the models' completions of documents.
     """
     others = _others(measures, per_example)
     bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *others]))
@@ -121,7 +121,7 @@ def write(
 
 
 def mistakes(confusion: Confusion | None) -> list[tuple[str, str, int]]:
-    """What a classifier mistakes most often: label, answer, how many examples; the most frequent first."""
+    """The most frequent mistakes of a classifier: label, prediction, number of examples."""
     if confusion is None:
         return []
     labels, counts = confusion["labels"], confusion["counts"]
@@ -135,36 +135,36 @@ def mistakes(confusion: Confusion | None) -> list[tuple[str, str, int]]:
 
 
 def _others(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
-    """Whom the student is compared with; a champion of another origin has answers by example, and no measures."""
+    """The models that the student is compared with; a foreign champion has per-example results, and no measures."""
     answered = {name.partition(".")[0] for name in per_example}
     return [role for role in OTHERS if role in measures["models"] or role in answered]
 
 
 def _encoded(plots: Mapping[str, bytes]) -> dict[str, str]:
-    """As they stand in the page."""
+    """The plots in base64, for the page."""
     return {name: base64.b64encode(content).decode() for name, content in plots.items()}
 
 
 def _names(measures: Measures, verdict: Verdict) -> list[MetricName]:
-    """The metrics that were measured, the gate's first."""
+    """The measured metrics, the gate's first."""
     first = next(iter(measures["models"].values()))
     names = [name for name in METRICS if name in first["metrics"]]
     return sorted(names, key=lambda name: name != verdict["metric"])
 
 
 def _differences(bootstrap: Bootstrap, others: Sequence[str], verdict: Verdict) -> dict[str, Difference]:
-    """The student minus each other model by the gate's metric, where it could be told."""
+    """The student minus each other model by the gate's metric, if it is finite."""
     found = {other: _difference(bootstrap, verdict["metric"], other, verdict) for other in others}
     return {other: difference for other, difference in found.items() if difference}
 
 
 def _kinds(profiles: Mapping[str, Profile]) -> list[Kind]:
-    """What any of the trainings spent time on."""
+    """The kinds of work that any training spent time on."""
     return [kind for kind in KINDS if any(profile["kinds"][kind] for profile in profiles.values())]
 
 
 def _keep(plots: Mapping[str, bytes], folder: Path) -> None:
-    """Write the pictures beside the report too, where MLflow shows them."""
+    """Write the plots as files beside the report, too, for MLflow."""
     folder.mkdir(exist_ok=True)
     for name, content in plots.items():
         (folder / f"{name}.png").write_bytes(content)
@@ -188,12 +188,12 @@ def _template() -> Template:
 
 
 def _short(text: str) -> str:
-    """A label that leaves room for others."""
+    """A label, shortened to leave room for others."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _shade(share: float, right: bool) -> str:
-    """The background of a cell of the matrix."""
+    """The background of a cell of the confusion matrix."""
     return (
         f"rgba({'37, 99, 235' if right else '220, 38, 38'}, {0.75 * min(share, 1) ** 0.5 * (0.4 if right else 1):.2f})"
     )
@@ -257,7 +257,7 @@ def _comparisons(bootstrap: Bootstrap, names: Sequence[MetricName], other: str, 
 
 
 def _tiles(measures: Measures, verdict: Verdict, differences: Mapping[str, Difference]) -> list[tuple[str, str, str]]:
-    """The numbers at the top: what, the number, what it is compared with."""
+    """The numbers at the top: title, value, reference."""
     metric, models = METRICS[verdict["metric"]], measures["models"]
     candidate, teacher = models[verdict["candidate"]], models["teacher"]
     quality, reference = (metric.show(model["metrics"][verdict["metric"]]) for model in (candidate, teacher))

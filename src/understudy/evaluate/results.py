@@ -1,4 +1,4 @@
-"""From per-example results to what measures.json says about quality: values, intervals, calibration, slices."""
+"""The quality of models, as in measures.json, from per-example results: values, intervals, calibration, slices."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ QUARTERS = ("shortest quarter", "second quarter", "third quarter", "longest quar
 
 
 def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequence[MetricName]) -> dict[str, Quality]:
-    """How good each model is, by its role."""
+    """The quality of each model, by its role."""
     bootstrap = Bootstrap(per_example, roles)
     found: dict[str, Quality] = {}
     for role in roles:
@@ -32,7 +32,7 @@ def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequenc
 def slices(
     per_example: Mapping[str, Any], roles: Sequence[str], name: MetricName, groups: Mapping[str, NDArray[np.intp]]
 ) -> list[Mapping[str, str | float | None]]:
-    """The metric by slice of the test split; `groups` holds each slice's examples. Empty slices are left out."""
+    """The metric by slice of the test split; `groups` has the rows of each slice. Empty slices are left out."""
     found: list[Mapping[str, str | float | None]] = []
     for group, rows in groups.items():
         if len(rows):
@@ -47,7 +47,7 @@ def by_label(labels: NDArray[np.int64], names: Sequence[str]) -> dict[str, NDArr
 
 
 def by_length(sizes: NDArray[np.int64], unit: str) -> dict[str, NDArray[np.intp]]:
-    """The examples in four equally large parts, from the shortest to the longest."""
+    """The examples in four equal parts by length, the shortest first."""
     parts = np.array_split(np.argsort(sizes, kind="stable"), len(QUARTERS))
     return {
         f"{quarter}: {sizes[part[0]]:,} to {sizes[part[-1]]:,} {unit}": part
@@ -66,4 +66,4 @@ def _interval(bootstrap: Bootstrap, name: MetricName, role: str) -> list[float] 
         ends = bootstrap.interval(name, role, CONFIDENCE)
     except Unmeasured:
         return None
-    return list(ends) if np.isfinite(ends).all() else None  # so few examples decide that an end is not known
+    return list(ends) if np.isfinite(ends).all() else None  # too few examples for a finite end

@@ -1,12 +1,12 @@
-"""From logits to per-example results: what every metric is later made from.
+"""Per-example results from logits, on which every metric is based.
 
-An image is one prediction. A document is one prediction per token, in windows of the recipe's sequence length; a
-window's first token is predicted from the token before it alone, the document's first from the token that
-begins every document: the tokenizer's BOS, or the end-of-text token where it adds none. A
-window begins a stride after the one before it. Where the stride is shorter than the window, they overlap, and only the
-tokens that no earlier window had are counted; the last one begins earlier, so that it is as long as the others. These
-are the windows of lm-eval's rolling log-likelihood with a context of `length - stride + 1` tokens (Gao et al. 2021).
-Every token is counted once, so that sums over windows are sums over documents.
+An image is one prediction. A document is one prediction per token, in windows of the recipe's sequence length. A
+window's first token is predicted from the token before it alone, the document's first from the tokenizer's BOS, or
+from the end-of-text token if it adds none. A window begins a stride after the one before it. If the stride is shorter
+than the window, they overlap, and only tokens outside earlier windows are counted; the last window begins earlier, so
+that it is as long as the others. These are the windows of lm-eval's rolling log-likelihood with a context of
+`length - stride + 1` tokens (Gao et al. 2021). Every token is counted once, so sums over windows are sums over
+documents.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs for a model; targets, and the example that each target belongs to, of one shape.
+    """Inputs of a model; targets, and the example of each target, of one shape.
 
     An example of -1 is padding, or context that an earlier window has counted.
     """
@@ -47,18 +47,18 @@ class Images:
         self.bytes = np.zeros(len(self.labels), dtype=np.int64)
 
     def batch_count(self, size: int) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return -(-len(self.labels) // size)
 
     def batches(self, size: int, share: Share = WHOLE) -> Iterator[Batch]:
-        """A share of all examples, in order."""
+        """This share's batches of examples, in order."""
         for start in range(size * share.rank, len(self.labels), size * share.of):
             rows = slice(start, start + size)
             labels = self.labels[rows]
             yield Batch(np.array(self.images[rows]), labels, np.arange(start, start + len(labels)))
 
     def sample(self, size: int) -> NDArray[Any]:
-        """Inputs to time a model with: the first examples, again and again when there are too few."""
+        """Inputs for timing: the first examples, repeated if there are too few."""
         return np.array(self.images[np.arange(size) % len(self.labels)])
 
 
@@ -77,19 +77,17 @@ class Documents:
         ends = np.minimum(length + nth * stride, self.tokens[self.documents])
         starts = nth * stride if stride == length else np.maximum(ends - length, 0)
         self.begins = self.offsets[self.documents]
-        """Where a window's document begins."""
+        """Where each window's document begins."""
         self.starts, self.lengths = self.offsets[self.documents] + starts, ends - starts
         self.seen = np.where(nth > 0, length + (nth - 1) * stride - starts, 0)
         """Tokens at a window's start that earlier windows have counted."""
 
     def batch_count(self, size: int) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return -(-len(self.starts) // size)
 
     def batches(self, size: int, share: Share = WHOLE) -> Iterator[Batch]:
-        """A share of all windows, the long ones first: those of a batch are then about equally long and need little
-        padding.
-        """
+        """This share's batches of windows, the long ones first: a batch then has similar lengths and little padding."""
         order = np.argsort(-self.lengths, kind="stable")
         for start in range(size * share.rank, len(order), size * share.of):
             rows = order[start : start + size]
@@ -102,13 +100,13 @@ class Documents:
             yield Batch(before.astype(np.int64), self.text[places].astype(np.int64), examples)
 
     def first_inputs(self, documents: Integers, count: int) -> Integers:
-        """What begins some documents, (documents, 1 + count): the first input of each, and `count` of its tokens."""
+        """The beginnings of documents, (documents, 1 + count): the first input of each, and `count` of its tokens."""
         places = self.offsets[documents][:, None] + np.arange(count)
         begin = np.full((len(documents), 1), self.first)
         return np.concatenate([begin, self.text[places]], axis=1).astype(np.int64)
 
     def sample(self, size: int) -> NDArray[Any]:
-        """Inputs to time a model with: full windows from the start of the split."""
+        """Inputs for timing: full windows from the start of the split."""
         return np.array(self.text[np.arange(size * self.length) % len(self.text)], dtype=np.int64).reshape(size, -1)
 
 
@@ -116,8 +114,8 @@ class Scores:
     """One model's per-example sums, filled batch by batch.
 
     Args:
-        examples: how many there are.
-        labels: of a classifier, whose mistakes are counted by what was taken for what; 0 counts none.
+        examples: number of examples.
+        labels: number of labels of the confusion matrix; 0 for none.
     """
 
     def __init__(self, examples: int, labels: int = 0) -> None:
@@ -126,7 +124,7 @@ class Scores:
         self.confidence = {part: np.zeros((examples, BINS)) for part in ("count", "sum", "correct")}
 
     def add(self, examples: Integers, nll: FloatArray, correct: FloatArray, confidence: FloatArray) -> None:
-        """Add predictions, (P,) each, to the examples that they belong to."""
+        """Add predictions, (P,) each, to their examples."""
         np.add.at(self.nll, examples, nll)
         np.add.at(self.correct, examples, correct)
         place = (examples, bin_of(confidence))
@@ -134,25 +132,25 @@ class Scores:
             np.add.at(self.confidence[part], place, values)
 
     def arrays(self) -> dict[str, FloatArray]:
-        """The sums by name; per_example.npz has the model's role before it."""
+        """The sums by name; in per_example.npz the model's role is a prefix."""
         confidence = {f"confidence_{part}": values for part, values in self.confidence.items()}
         return {"nll": self.nll, "correct": self.correct, **confidence}
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a model made of a batch: (P,) each, without padding and context."""
+    """A model's predictions for a batch: (P,) each, without padding and context."""
 
     examples: Integers
     nll: FloatArray
     correct: FloatArray
     confidence: FloatArray
     confusion: Integers
-    """How many of a label (row) were taken for which (column)."""
+    """Counts by label (row) and prediction (column)."""
 
 
 def predicted(module: nn.Module, batch: Batch, device: torch.device, labels: int = 0) -> Predicted:
-    """Let a model predict a batch; `labels` of a classifier whose mistakes are counted by them."""
+    """A model's predictions for a batch; `labels` is the number of labels of the confusion matrix."""
     logits = module(torch.from_numpy(batch.inputs).to(device)).logits
     real = torch.from_numpy(batch.examples >= 0).to(device)
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
@@ -167,9 +165,9 @@ def predicted(module: nn.Module, batch: Batch, device: torch.device, labels: int
 
 
 def predictions(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """From logits (..., classes) and targets (...): negative log-likelihood in nats, right or not, confidence.
+    """Negative log-likelihood in nats, correctness and confidence from logits (..., classes) and targets (...).
 
-    Where logits are NaN or infinite upwards all three are NaN: no prediction is not a wrong one.
+    Where logits are NaN or +inf all three are NaN: a missing prediction is not a wrong one.
     """
     logits = logits.float()
     normaliser = logits.logsumexp(dim=-1)

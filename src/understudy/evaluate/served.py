@@ -1,11 +1,11 @@
-"""Whether a registered version gives the numbers that the gate saw: some test examples, scored once more through it.
+"""A check that a registered version reproduces the gate's numbers: it scores some test examples once more.
 
-The tolerance stands on the precision in which models are measured and served. The same network computes the same
-prediction in other batches and with other kernels, so its rounding differs, by a factor that nobody tracks through a
-network. As usual for such a computation half of the digits are trusted: of fp32's significand of 24 bits 12, of bf16's
-8 bits 4 (Dennis and Schnabel 1983, section 5.4). In fp32 that is 2.4e-4, of a nat and of the loss itself, for each
-prediction of an example, in bf16 0.06. Other tokens, other pixels, a missing normalisation or logits of tokens that do
-not exist change an example by hundreds of times as much as fp32's.
+The tolerance depends on the precision in which models are measured and served. The same network computes the same
+prediction in other batches and with other kernels, so its rounding differs by an unknown factor. As usual for such a
+computation half of the digits are trusted: 12 of the 24 bits of fp32's significand, 4 of bf16's 8 (Dennis and
+Schnabel 1983, section 5.4). That is 2.4e-4 in fp32 and 0.06 in bf16, of a nat and of the loss itself, for each
+prediction of an example. Other tokens, other pixels, a missing normalisation or logits of tokens that do not exist
+change an example by hundreds of times fp32's tolerance.
 """
 
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from understudy.evaluate.metrics import FloatArray
 from understudy.recipe import EvaluatePrecision
 
 EXAMPLES = 32
-"""How many are scored."""
+"""Maximum number of scored examples."""
 PREDICTIONS = 2**15
-"""How many predictions they are together at most; the shortest example is scored, however long it is."""
+"""Maximum number of their predictions; the shortest example is scored, however long it is."""
 TOLERANCES = {"fp32": 2.0**-12, "bf16": 2.0**-4}
-"""Of a nat, and of the loss, for each prediction."""
+"""In nats per prediction, and as a share of the loss."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Scores of a version beside those of the evaluation, in nats by example."""
+    """Scores of a version and of the evaluation, in nats by example."""
 
     examples: Sequence[int]
-    """Their places in the test split."""
+    """Their indices in the test split."""
     measured: FloatArray
     served: FloatArray
     predictions: FloatArray
@@ -38,28 +38,28 @@ class Comparison:
 
     @property
     def allowed(self) -> FloatArray:
-        """Nats of each example that rounding may make."""
+        """The tolerance of each example, in nats."""
         found: FloatArray = TOLERANCES[self.precision] * (self.predictions + np.abs(self.measured))
         return found
 
     @property
     def shares(self) -> FloatArray:
-        """Each difference as a share of what rounding may make of it."""
+        """Each difference as a share of its tolerance."""
         found: FloatArray = np.abs(self.served - self.measured) / self.allowed
         return found
 
     @property
     def holds(self) -> bool:
-        """Whether no difference is above rounding; one that is no number is."""
+        """Whether all differences are within the tolerance; NaN is not."""
         return bool(np.all(self.shares <= 1))
 
     @property
     def worst(self) -> int:
-        """Which example differs most."""
+        """The index of the example that differs most."""
         return int(np.argmax(np.nan_to_num(self.shares, nan=np.inf)))
 
     def figures(self) -> dict[str, float]:
-        """What the evidence says of it."""
+        """The comparison in figures, for the evidence."""
         return {
             "examples": len(self.examples),
             "predictions": float(self.predictions.sum()),
@@ -69,10 +69,10 @@ class Comparison:
 
 
 def chosen(predictions: NDArray[np.int64]) -> list[int]:
-    """The examples that are scored: evenly spaced over the split, and together not longer than PREDICTIONS.
+    """The examples to score: evenly spaced over the split, with at most PREDICTIONS predictions together.
 
     Args:
-        predictions: of each example of the split, which has at least one.
+        predictions: number of predictions of each example; the split is not empty.
     """
     places = np.unique(np.linspace(0, len(predictions) - 1, EXAMPLES).astype(int)).tolist()
     found, left = list[int](), PREDICTIONS

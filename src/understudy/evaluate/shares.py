@@ -1,7 +1,7 @@
-"""A test split shared out over the ranks of a job: each predicts every n-th batch, with models whole or in shards.
+"""Division of a test split over the ranks of a job: each predicts every n-th batch, with whole or sharded models.
 
-What they predicted comes together on the first rank in the order of the batches. There it is added up as a process
-alone would have done it, so that results have the same bits however many ranks there are.
+Predictions are gathered on the first rank in the order of the batches. They are summed there as by a single process,
+so that results are bitwise the same on any number of ranks.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,10 @@ class Share:
     rank: int = 0
     of: int = 1
     spread: Spread | None = None
-    """How models are in shards over the ranks, which answer together; None where each rank has them whole."""
+    """How models are sharded over the ranks; None if each rank has whole models."""
 
     def gathered(self, found: Found | None) -> list[Found]:
-        """What the ranks found in one round, in their order, without those that had nothing to do; empty elsewhere
-        than on the first rank.
-        """
+        """The results of one round in rank order, without idle ranks; empty on all ranks but the first."""
         everything: list[Found | None] = [found] * self.of
         if self.of > 1:
             dist.gather_object(found, everything if self.rank == 0 else None)

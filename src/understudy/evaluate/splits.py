@@ -1,7 +1,7 @@
 """The test split as each model sees it: the champion may have been trained on images of another shape than this run's.
 
-Its images are then made from the same records, as its own run would have made them. Measured on this run's images,
-scaled once more, it would look worse than it is and let a worse student pass.
+Its images are then made from the same records, as in the run that trained it. On this run's images, resized again, it
+would look worse than it is and let a worse student pass.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,11 +27,11 @@ def splits_by_role(
     """The same examples in the same order for every model.
 
     Args:
-        models: what the model of each role is.
+        models: the models' descriptions, by role.
         examples: the folder of an `examples` object.
-        records: that of the records that it was made from; needed where a model's images have another shape.
-        scratch: an existing folder; what is made there is gone afterwards.
-        stride: of documents' windows, in tokens; None is the sequence length.
+        records: the folder of the records behind it; needed if a model takes images of another shape.
+        scratch: an existing folder, for temporary files.
+        stride: the stride of documents' windows in tokens; None for the sequence length.
 
     Raises:
         InputError: the test split is empty.
@@ -46,7 +46,7 @@ def splits_by_role(
     if not len(split.tokens):
         raise InputError("data.test: the test split is empty, so nothing can be measured; give it a larger share")
     found = dict.fromkeys(models, split)
-    if facts["task"] == "causal-lm":  # a champion may have been registered without its tokenizer's BOS, and answers so
+    if facts["task"] == "causal-lm":  # a champion may have been registered without its tokenizer's BOS
         for role, description in models.items():
             assert description["task"] == "causal-lm"
             if first_token(description) != first_token(facts):
@@ -63,7 +63,7 @@ def splits_by_role(
 
 
 def _other_shapes(models: Mapping[str, Description], facts: AboutImages) -> dict[str, Image]:
-    """The images of those models whose are not the examples'."""
+    """The image shapes of the models, where they are not the examples'."""
     shapes = {}
     for role, description in models.items():
         assert description["task"] == "image-classification"

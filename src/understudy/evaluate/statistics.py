@@ -1,13 +1,13 @@
-"""How sure we are: which models are compared on which examples, and with which interval.
+"""Paired bootstrap of models on common examples: values, differences and their intervals.
 
-The test set is resampled with replacement (Efron & Tibshirani 1993, chapters 13 and 16). Every resample holds the same
-examples for all models, which is what makes the comparison paired and its interval narrow (Koehn 2004). As metrics
-are functions of sums over examples, a resample is a row of counts, and all resamples' sums are one matrix product; so
-are the sums of all products of two columns, of which every standard error is made (intervals.py).
+The test set is resampled with replacement (Efron & Tibshirani 1993, chapters 13 and 16). Every resample has the same
+examples for all models, which makes the comparison paired and its interval narrow (Koehn 2004). As metrics are
+functions of sums over examples, a resample is a row of counts, and all resamples' sums are one matrix product. So are
+the sums of all products of two columns, from which every standard error is computed (intervals.py).
 
-The example (an image, a document) is what is drawn; tokens of one document are not independent and stay together.
-Calibration error is a sum of absolute values and therefore biased upwards, in every resample once more. No interval of
-it was found that keeps its promise: what it has here is for the report, and the gate does not decide by it.
+Examples (images, documents) are resampled; tokens of one document are not independent and stay together. Calibration
+error is a sum of absolute values and therefore biased upwards, once more in every resample. No interval with nominal
+coverage was available for it: the one here is for the report, and the gate does not decide by it.
 """
 
 import math
@@ -37,15 +37,15 @@ from understudy.recipe import MetricName
 
 RESAMPLES = 10_000
 SEED = 0
-CELLS = 2**21  # counts held at once: 16 MiB for each of the three arrays that a chunk takes
+CELLS = 2**21  # counts in a chunk: 16 MiB for each of its three arrays
 WHOLE = 4  # columns before the calibration gaps: nll, right answers, predictions, bytes
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a model is from another, model - other; a share of the other's value for relative metrics.
+    """The difference of two models, model - other; a share of the other's value for relative metrics.
 
-    smallest: the smallest true difference that these examples could have shown. few: why they are too few to decide on,
+    smallest: the smallest true difference that these examples could have shown. few: why they are too few to decide,
     if they are.
     """
 
@@ -57,9 +57,9 @@ class Difference:
 
 
 class Bootstrap:
-    """The sums of all resamples, for several models at once.
+    """The sums of all resamples, for several models.
 
-    A model whose results cannot be used is no error until it is asked for: its methods raise Unmeasured.
+    Unusable results of a model are an error only when they are needed: the methods then raise Unmeasured.
     """
 
     def __init__(
@@ -81,8 +81,9 @@ class Bootstrap:
 
     @cached_property
     def _columns(self) -> FloatArray:
-        """Predictions and bytes, then nll and right answers of each model: (N, K). No interval is asked for of an
-        infinite loss, and numpy warns of its products, so it is NaN.
+        """Predictions and bytes, then nll and right answers of each model: (N, K).
+
+        An infinite loss is NaN here: it has no interval, and numpy warns of its products.
         """
         tables = list(self._tables.values())
         columns = np.hstack([tables[0][:, 2:WHOLE], *(table[:, :2] for table in tables)])
@@ -111,7 +112,7 @@ class Bootstrap:
         """The metric on the test set itself.
 
         Raises:
-            Unmeasured: it is not finite, or the model's results cannot be used.
+            Unmeasured: it is not finite, or the model's results are unusable.
         """
         if role not in self._tables:
             raise Unmeasured(self.unusable.get(role, f"there are no per-example results of the {role}"))
@@ -151,9 +152,9 @@ class Bootstrap:
     def share(
         self, role: str, start: str, end: str, name: MetricName, confidence: float
     ) -> tuple[float, Interval] | None:
-        """How much of the way from one model to another a third one has come: 0 at the start, 1 at the end.
+        """The position of a third model between two others, 0 at the start and 1 at the end, with its interval.
 
-        None where start and end are not known to differ.
+        None if start and end do not differ significantly.
         """
         part, _ = METRICS[name].ratio or ("", "")
         for one in (role, start, end):
@@ -174,7 +175,7 @@ class Bootstrap:
         return Difference(float(right.mean()), *ends, smallest)
 
     def _compared(self, metric: Metric, role: str, other: str) -> Ratio:
-        """The difference of two models as one ratio of sums, so that it is tested as one: Fieller 1954."""
+        """The difference of two models as one ratio of sums, so that it is tested as one (Fieller 1954)."""
         assert metric.ratio is not None
         part, unit = metric.ratio
         above = self._column(part, role) - self._column(part, other)
@@ -194,7 +195,7 @@ class Bootstrap:
         return ratio_interval(ratio, self._columns, self._columns[:, 0], self._moments, confidence)
 
     def _too_few(self, ends: Interval, confidence: float) -> str:
-        """Why nothing can be decided from so few examples, whatever their interval; empty when something can."""
+        """Why so few examples cannot decide anything, whatever their interval; empty if they can."""
         least = least_examples(confidence)
         if self.examples < least:
             return (
@@ -211,7 +212,7 @@ class Bootstrap:
 
 
 def resampled_sums(table: FloatArray, resamples: int = RESAMPLES, seed: int = SEED) -> FloatArray:
-    """Sums (R, K) of `resamples` draws of N rows with replacement out of a table (N, K); always the same ones."""
+    """Sums (R, K) of `resamples` draws of N rows with replacement out of a table (N, K); deterministic."""
     generator = np.random.default_rng(seed)
     rows = len(table)
     sums = np.empty((resamples, table.shape[1]))

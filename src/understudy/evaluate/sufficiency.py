@@ -1,6 +1,6 @@
-"""Whether a test set can show what the gate asks for. If a perfect student would be refused, nobody need train one.
+"""A check that a test set is large enough for the gate: if a perfect student would fail, training is pointless.
 
-These are bounds, not advice: what lies within them may still be too small for the student that there will be.
+These are bounds, not advice: a test set within them may still be too small for the actual student.
 """
 
 import math
@@ -11,15 +11,14 @@ from understudy.evaluate.intervals import least_examples, least_score, smallest_
 from understudy.recipe import Gate, MetricName, Task
 
 DIFFERING = 0.05
-"""The share of answers in which a student that is as good as its teacher differs from it, until it has been measured;
-3 % on the digits."""
+"""Assumed share of answers in which a student as good as its teacher differs from it; measured: 3 % on the digits."""
 
 Shortfall = tuple[tuple[str, ...], str]
-"""The recipe's place that asks for too much, and what to do about it."""
+"""The key of the recipe that demands too much, and the remedy."""
 
 
 def shortfalls(task: Task, metric: MetricName, gate: Gate, examples: int) -> Iterator[Shortfall]:
-    """What so many test examples cannot show, however good the student is."""
+    """The demands of the gate that so many test examples cannot meet, however good the student is."""
     if metric == "accuracy" and gate.minimum is not None and gate.minimum >= 1:
         yield ("gate", "minimum"), "no test set can show that every answer would be right; ask for less, such as 0.99"
     elif metric != "accuracy" and gate.minimum == 0:
@@ -33,34 +32,34 @@ def shortfalls(task: Task, metric: MetricName, gate: Gate, examples: int) -> Ite
 
 
 def least_answers(loss: float, confidence: float) -> int:
-    """How many right or wrong answers it takes to rule out a loss, when not one of them shows any.
+    """The number of right or wrong answers needed to rule out a loss if none of them shows any.
 
-    Wilson's and Tango's intervals both end z^2 / (n + z^2) from what was observed then.
+    Wilson's and Tango's intervals then both end z^2 / (n + z^2) from the observed value.
     """
     square = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
     return math.ceil(square * (1 - loss) / loss)
 
 
 def detectable_loss(examples: int, confidence: float) -> float:
-    """The smallest margin of accuracy that so many test images can show, before any student has answered them.
+    """The smallest margin of accuracy that so many test images can show, before there are any answers of a student.
 
-    A student passes that answers all of them as its teacher does; and, in about 80 % of test sets, one that is as good
-    and differs in DIFFERING of its answers. At a confidence of 95 % it is 0.038 for 360 images, 0.02 for 1,165.
+    A student passes that answers all of them as its teacher does; and, in about 80 % of test sets, one that is as
+    good and differs in DIFFERING of its answers. At a confidence of 95 % it is 0.038 for 360 images, 0.02 for 1,165.
     """
-    # Tango's variance grows with the difference that is to be ruled out, which puts z^2 / 2n on top of Wald's interval.
+    # Tango's variance grows with the difference to be ruled out, which adds z^2 / 2n to Wald's interval.
     equal, least = math.sqrt(DIFFERING / examples), least_score(examples, confidence)
     return max(least, smallest_detectable(equal, confidence) + least / 2)
 
 
 def indistinct(others: int, examples: int, confidence: float) -> str:
-    """Why a student that is always right could not be told from one label for all images; empty when it could.
+    """Why a perfect student could not be distinguished from one label for all images; empty if it could.
 
     Args:
-        others: test images with another label than the one that is the most frequent in training.
+        others: test images whose label is not the most frequent one in training.
         examples: all test images.
         confidence: the gate's.
     """
-    # Tango's interval leaves out 0 where the score test at 0 does, which is McNemar's: wins > z^2 without a loss.
+    # Tango's interval excludes 0 if the score test at 0 rejects, which is McNemar's: wins > z^2 without a loss.
     least = math.floor(NormalDist().inv_cdf((1 + confidence) / 2) ** 2) + 1
     if others >= least:
         return ""
@@ -72,7 +71,7 @@ def indistinct(others: int, examples: int, confidence: float) -> str:
 
 
 def _answers(gate: Gate, examples: int) -> Iterator[Shortfall]:
-    """The shortfalls of single answers, right or wrong."""
+    """The shortfalls for accuracy, where each example is right or wrong."""
     sure = f"at a confidence of {100 * gate.confidence:g} %"
     if gate.margin > 0 and examples < (least := least_answers(gate.margin, gate.confidence)):
         why = (

@@ -1,7 +1,8 @@
-"""The trivial predictor: what one can say without looking at the example. A student has to beat it.
+"""The trivial predictor, which ignores the example. A student has to beat it.
 
-For images it gives every image the labels' shares of the training split; for text, every token its share there (a
-unigram model). One is added to every count (Laplace 1812), so that what never occurred in training is not impossible.
+It predicts the label shares of the training split for every image, and the token shares (a unigram model) for every
+token of a text. One is added to every count (Laplace 1812), so that labels and tokens not seen in training are
+possible.
 """
 
 import json
@@ -16,11 +17,11 @@ from understudy.evaluate.answers import by_role
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.scoring import Scores
 
-CHUNK = 2**22  # tokens looked at at once
+CHUNK = 2**22  # tokens in a chunk
 
 
 def trivial_results(examples: Path) -> dict[str, FloatArray]:
-    """Its per-example results on the test split, under the names that a model named `trivial` has.
+    """The trivial predictor's per-example results on the test split, under the names of a model named `trivial`.
 
     Args:
         examples: the folder of an `examples` object.
@@ -39,7 +40,7 @@ def trivial_results(examples: Path) -> dict[str, FloatArray]:
 
 
 def _scores(shares: FloatArray, targets: NDArray[Any], ends: NDArray[Any]) -> Scores:
-    """Sums by example, of which each ends at one of `ends`."""
+    """Sums by example; each example ends at one of `ends`."""
     scores, likeliest = Scores(len(ends)), int(shares.argmax())
     for start, chunk in _chunks(targets):
         places = np.searchsorted(ends, np.arange(start, start + len(chunk)), side="right")

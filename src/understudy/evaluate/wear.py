@@ -1,11 +1,11 @@
-"""A test split wears out: who looks at it often enough finds a student that passes by chance.
+"""Wear of a test split: after enough candidates one passes by chance.
 
-The gate's promise is about one student: at a true loss of exactly the margin it passes with a probability of
-(1 - confidence) / 2. Of k such students at least one passes with 1 - (1 - p)^k, were they independent; that is 22 % for
-ten of them at 95 %. Whoever picks the one that passed has a promise of that size, and not of 2.5 %.
+The gate's error rate is for one student: at a true loss of exactly the margin it passes with a probability p of
+(1 - confidence) / 2. Of k such students at least one passes with 1 - (1 - p)^k, if they are independent; that is 22 %
+for ten of them at 95 %. Picking the one that passed has this error rate, not 2.5 %.
 
-It is told, and the rules are left as they are. A correction (Bonferroni's, or a ladder: Blum & Hardt 2015) would make a
-verdict follow from the history of one store: the same student would pass in one and fail in another.
+There is a warning, and the rules are unchanged. A correction (Bonferroni's, or a ladder: Blum & Hardt 2015) would
+make a verdict depend on the history of one store: the same student would pass in one and fail in another.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ MANY = 10
 
 
 def judged_so_far(judged: int) -> str:
-    """Which one this is, in a sentence."""
+    """The candidate's number, in a sentence."""
     if not judged:
         return ""
     if judged == 1:
@@ -23,7 +23,7 @@ def judged_so_far(judged: int) -> str:
 
 
 def worn(judged: int, confidence: float) -> Iterator[str]:
-    """A warning from the tenth one on."""
+    """A warning from the tenth candidate on."""
     if judged < MANY:
         return
     chance = 1 - (1 - (1 - confidence) / 2) ** judged

@@ -1,7 +1,7 @@
-"""The test examples that the student does worst on, for a reader: a few pictures, or the beginnings of a few texts.
+"""The student's worst test examples, for a reader: a few images, or the beginnings of a few texts.
 
-They are taken from the examples, as the models saw them: no decoder of pictures runs again, and of a text no more is
-read than is shown. What is shown is data of others, so the page escapes it, and nothing here is markup.
+They are read from the examples, as the models saw them: no image is decoded again, and of a text only the shown part
+is read. The data is untrusted, so the page escapes it, and nothing here is markup.
 """
 
 import base64
@@ -20,24 +20,24 @@ from understudy.evaluate.metrics import FloatArray
 from understudy.store.files import read_json
 
 MOST = 12
-"""Examples shown."""
+"""Maximum number of examples shown."""
 DIGITS = 12
-"""Of a record's digest."""
+"""Shown digits of a record's digest."""
 TOKENS, LETTERS = 120, 400
-"""Of a text, at most."""
+"""Maximum length of a text."""
 SIDE = 96
-"""Pixels that a picture has at least on the page; one is never shown larger than LARGEST."""
+"""Minimum pixels of an image on the page; the maximum is LARGEST."""
 LARGEST = 256
 
 
 @dataclass(frozen=True)
 class Example:
-    """A test example, with what the models made of it, in words."""
+    """A test example, with the models' predictions in words."""
 
     number: int
-    """In the test split, counted from 0."""
+    """Index in the test split, from 0."""
     record: str = ""
-    """The beginning of the SHA-256 of the record's content: that of its file, where it has one."""
+    """The beginning of the SHA-256 of the record's content, which is that of its file, if it has one."""
     picture: str = ""
     """A PNG in base64."""
     text: str = ""
@@ -47,7 +47,7 @@ class Example:
 
 
 def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list[Example]:
-    """Pictures whose label the student thinks least likely; texts that it falls farthest behind its teacher on.
+    """Images whose label is least likely to the student; texts on which it is farthest behind its teacher.
 
     Args:
         examples: the folder of an `examples` object.
@@ -91,7 +91,7 @@ def _texts(examples: Path, per_example: Mapping[str, Any]) -> list[Example]:
     length = per_example["weights.bytes"]
     student, teacher = per_example["student.nll"], per_example["teacher.nll"]
     tokenizer = Tokenizer.from_file(str(examples / "tokenizer.json"))
-    with np.errstate(invalid="ignore"):  # where both are infinite nobody is behind
+    with np.errstate(invalid="ignore"):  # where both are infinite neither is behind
         behind = (student - teacher) / np.maximum(length, 1)
     chosen = _first(behind, np.flatnonzero((behind > 0) & (length > 0)))
     return [
@@ -111,13 +111,13 @@ def _begin(tokens: Any, offsets: Any, number: int) -> list[int]:
 
 
 def _first(by: FloatArray, among: Any) -> list[int]:
-    """The examples with the most of it, the most first; those that were not measured are none."""
+    """The examples with the largest values, in descending order; those that were not measured are left out."""
     measured = among[~np.isnan(by[among])]  # an infinite loss is the worst of all
     return [int(number) for number in measured[np.argsort(-by[measured], kind="stable")][:MOST]]
 
 
 def _png(image: Any) -> str:
-    """Of an image as the models saw it, (channels, side, side): enlarged by whole pixels, or every n-th of them."""
+    """A PNG, in base64, of an image (channels, side, side): enlarged by whole pixels, or every n-th of them."""
     from PIL import Image
 
     pixels = np.asarray(image)
@@ -137,7 +137,7 @@ def _shortened(text: str) -> str:
 
 
 def _chance(nll: float) -> str:
-    """How likely a model thinks the right answer."""
+    """The probability of the right answer, in words."""
     if math.isnan(nll):
         return "not measured"
     share = 100 * math.exp(-max(nll, 0.0))

@@ -1,1 +1,1 @@
-"""Where records come from: a module for each source."""
+"""The sources of records: a module for each."""

@@ -28,7 +28,7 @@ def read(_section: DigitsSource) -> Reading:
 
 
 def digest(_section: DigitsSource, _fingerprints: Fingerprints) -> str:
-    """The SHA-256 of the file that holds them."""
+    """The SHA-256 of their file."""
     return hash_file(_file())
 
 
@@ -41,7 +41,7 @@ def _png(pixels: bytes) -> bytes:
     from PIL import Image
 
     stream = io.BytesIO()
-    # Not compressed: the bytes, and so the split, do not hang on the version of a compressor.
+    # Not compressed: the bytes, and so the split, do not depend on the version of a compressor.
     Image.frombytes("L", (SIDE, SIDE), pixels).save(stream, "PNG", compress_level=0)
     return stream.getvalue()
 

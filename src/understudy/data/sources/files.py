@@ -1,4 +1,4 @@
-"""The files below a path that a source reads, the splits that their folders are, and what identifies them."""
+"""The files of a source below a path, the splits of their folders, and their digest."""
 
 import os
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from understudy.store.files import Fingerprints, canonical, sha256
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which files a source reads."""
+    """The files that a source reads."""
 
     path: str
     """The recipe's data.source.path."""
     pattern: str
-    """Which names below it, as a glob."""
+    """A glob for names below it."""
     words: str
-    """What they are called in a message."""
+    """Their name in messages."""
     suffixes: frozenset[str] | None = None
     """In lower case; None takes every file of the pattern."""
     may_be_one: bool = False
@@ -30,7 +30,7 @@ class Wanted:
 
 
 def find(wanted: Wanted) -> tuple[Path, list[Path]]:
-    """The folder that names are relative to, and the files that the source reads, sorted; hidden ones do not count.
+    """The folder that names are relative to, and the files that the source reads, sorted, without hidden ones.
 
     Raises:
         InputError: there are none, a name is not UTF-8, or a link leads out of the folder.
@@ -62,15 +62,15 @@ def digest(wanted: Wanted, fingerprints: Fingerprints) -> str:
     """One SHA-256 over names and contents of the files.
 
     Raises:
-        InputError: as of find().
+        InputError: as in find().
     """
-    # Only what is read: beside a single file may lie anything, such as a store, with Parquet files that come and go.
+    # Only the files read: a single file may have any neighbours, such as a store with changing Parquet files.
     root, found = find(wanted)
     return sha256(canonical([[path.relative_to(root).as_posix(), _content(path, fingerprints)] for path in found]))
 
 
 def _content(path: Path, fingerprints: Fingerprints) -> str:
-    """A file's SHA-256, or why it has none: ingest then says so, or leaves it out, as data.on_error has it."""
+    """A file's SHA-256, or why it has none: ingest then reports it or leaves it out, depending on data.on_error."""
     try:
         return fingerprints.file(path)
     except OSError as error:
@@ -78,7 +78,7 @@ def _content(path: Path, fingerprints: Fingerprints) -> str:
 
 
 def own_splits(root: Path) -> dict[str, Split]:
-    """The sub-folders that are splits: of train/, test/ and validation/, under any of their names, two or more.
+    """The sub-folders that are splits: two or more of train/, test/ and validation/, under any of their names.
 
     Raises:
         InputError: there is no train/ among them, or two are names of one split.
@@ -87,7 +87,7 @@ def own_splits(root: Path) -> dict[str, Split]:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that no recipe and no record can hold."""
+    """Reject a name that no recipe and no record can contain."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -114,7 +114,7 @@ def _matching(root: Path, wanted: Wanted) -> list[Path]:
 
 
 def _instead(root: Path) -> str:
-    """What a folder holds that its source does not read; what is hidden does not count."""
+    """The other contents of a folder, without hidden files, for a message."""
     names = sorted(os.fsencode(path.name).decode(errors="backslashreplace") for path in root.glob("[!.]*"))
     if not names:
         return ", nor anything else that is not hidden"

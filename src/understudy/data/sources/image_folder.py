@@ -16,7 +16,7 @@ from understudy.store.files import Fingerprints
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 
 Place = tuple[str, Split | None]
-"""An image's label, and the split that its folder is."""
+"""An image's label, and the split of its folder."""
 
 
 class ImageFolderSource(SourceSection):
@@ -47,7 +47,7 @@ def read(section: ImageFolderSource) -> Reading:
 
 
 def own_splits(root: Path, found: Sequence[Path]) -> dict[str, Split]:
-    """The sub-folders that are splits: two or more, or train/ alone where all of the images found are below it.
+    """The sub-folders that are splits: two or more, or train/ alone if all images are below it.
 
     Raises:
         InputError: there is nothing to train on.
@@ -56,13 +56,13 @@ def own_splits(root: Path, found: Sequence[Path]) -> dict[str, Split]:
 
 
 def check_labels(root: Path, splits: Iterable[str], labels: Collection[str], where: str) -> None:
-    """Refuse a single label, and a label's folder without an image: a wrong path, or a format that is not read.
+    """Reject a single label, and a label's folder without an image: a wrong path, or a format that is not read.
 
     Args:
         root: the folder.
         splits: its sub-folders that are splits.
-        labels: of all images found.
-        where: what a message begins with.
+        labels: the labels of all images.
+        where: the beginning of messages.
     """
     if len(set(map(canonical, labels))) < 2:
         label = min(labels)
@@ -90,7 +90,7 @@ def _wanted(section: ImageFolderSource) -> files.Wanted:
 
 
 def _only_split(root: Path, found: Sequence[Path]) -> dict[str, Split]:
-    """train/ where all images are below it; beside others it is a label's folder like them."""
+    """train/ if all images are below it; beside other folders it is a label's folder like them."""
     (first, *others) = {path.relative_to(root).parts[0] for path in found}
     split = split_named(first)
     if others or split is None:

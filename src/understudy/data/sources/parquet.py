@@ -1,4 +1,4 @@
-"""Images out of Parquet files: a column of encoded bytes (or the {bytes, path} of the datasets library) and a label."""
+"""Images from Parquet files: a column of encoded bytes (or the {bytes, path} of the datasets library) and a label."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ class Encoded(TypedDict):
 
 
 class Row(NamedTuple):
-    """What a row says of a record; None is a null."""
+    """The columns of a record; None is a null."""
 
     image: bytes | Encoded | None
     label: str | int | None
@@ -48,7 +48,7 @@ class ParquetSource(SourceSection):
 def read(section: ParquetSource) -> Reading:
     """A record per row, named file#row.
 
-    Its own split is the column `split` where the recipe names one, otherwise the file's path says it.
+    A record's split is in the column `split` if the recipe names one, otherwise in the file's path.
 
     Raises:
         InputError: a file lacks a column that the recipe names, has it twice, or has one of another type; or a path
@@ -76,21 +76,21 @@ def _wanted(section: ParquetSource) -> files.Wanted:
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """What pyarrow raises for damaged files; ValueError is a damaged string."""
+    """The errors of pyarrow for damaged files; ValueError is a damaged string."""
     import pyarrow as pa
 
     return pa.ArrowException, ValueError, OSError
 
 
 def _count(section: ParquetSource, name: str, path: Path) -> int:
-    """A file's rows, once its columns are known to be right."""
+    """The number of a file's rows, after a check of its columns."""
     import pyarrow.parquet as pq
 
     try:
         about = pq.read_metadata(path)
         schema = about.schema.to_arrow_schema()
     except _damage():
-        return 0  # _records says what is wrong with it
+        return 0  # _records reports the damage
     _check_columns(section, name, schema)
     return int(about.num_rows)
 
@@ -113,10 +113,10 @@ def _records(section: ParquetSource, found: dict[str, Path], splits: dict[str, S
 
 
 def _label_names(column: str, name: str, schema: Any) -> list[str] | None:
-    """What the datasets library calls a column's whole numbers 0, 1, ...; None where its files do not say.
+    """The names that the datasets library gives to a column's whole numbers 0, 1, ...; None if the file has none.
 
-    It keeps its own types as JSON beside the schema: {"info": {"features": {COLUMN: {"_type": "ClassLabel", "names":
-    [...]}}}}. Without them the labels of a class folder that it has read would be numbers.
+    The library keeps its types as JSON beside the schema: {"info": {"features": {COLUMN: {"_type": "ClassLabel",
+    "names": [...]}}}}. Without them the labels of a class folder that it has read would be numbers.
     """
     if not _holds_numbers(schema.field(column).type):
         return None
@@ -133,13 +133,13 @@ def _label_names(column: str, name: str, schema: Any) -> list[str] | None:
 
 
 def _check_naming(column: str, name: str, schema: Any, labels: list[str] | None, naming: dict[bool, str]) -> None:
-    """Refuse whole numbers with names beside others without: 0 and cat would be two labels.
+    """Reject named whole numbers beside unnamed ones: 0 and cat would be two labels.
 
     Args:
-        column: of the labels.
-        name: the file's.
-        schema: the file's.
-        labels: what its numbers are called.
+        column: the column of labels.
+        name: the file's name.
+        schema: the file's schema.
+        labels: the names of its numbers.
         naming: the first file with and the first without names, of those so far; this one is added.
     """
     if not _holds_numbers(schema.field(column).type):
@@ -168,7 +168,7 @@ def _record(section: ParquetSource, name: str, row: Row, split: Split | None, la
         return Broken(name, f"column {section.label} is null")
     label = row.label
     if labels is not None and isinstance(label, int):
-        if not 0 <= label < len(labels):  # -1 is how the library writes that a label is not known
+        if not 0 <= label < len(labels):  # the library writes -1 for a missing label
             return Broken(name, f"column {section.label} is {label}, and only 0 to {len(labels) - 1} have a name")
         label = labels[label]
     return Raw(name, content, str(label), split)
@@ -215,7 +215,7 @@ def _holds_numbers(kind: Any) -> bool:
 
 
 def _decoded(kind: Any) -> Any:
-    """The type of a column's values; a dictionary column holds indices into them."""
+    """The type of a column's values; a dictionary column has indices into them."""
     import pyarrow as pa
 
     return kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -225,7 +225,7 @@ def _holds_images(kind: Any) -> bool:
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
-        names = [field.name for field in kind]  # of a struct with two fields of one name pyarrow makes no rows
+        names = [field.name for field in kind]  # pyarrow cannot read a struct with two fields of one name
         return len(set(names)) == len(names) and "bytes" in names and _holds_images(kind.field("bytes").type)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 

@@ -1,7 +1,7 @@
 """The documentation that ships with the Python interpreter, read with ast and never imported.
 
 A document per topic of pydoc (the language reference), and one per module of the standard library: its docstrings in
-the order of the source. Tests, idlelib and what was installed beside the library do not belong to it.
+the order of the source. Tests, idlelib and installed packages are left out.
 """
 
 import ast
@@ -75,7 +75,7 @@ def _topics(tree: ast.Module) -> Iterator[Raw]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Docstrings in source order; only statements are walked, because expressions hold none."""
+    """Docstrings in source order; only statements are walked, because expressions have none."""
     if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
         yield text
     for block in BLOCKS:

@@ -1,6 +1,6 @@
-"""The source that a recipe's section is of: what it reads, and what identifies its content in a step's key.
+"""The source of a recipe's section: its records, and the identity of its content in a step's key.
 
-Nothing heavy is imported here: the pipeline asks for identities before it knows that there is work to do.
+Nothing heavy is imported here: the pipeline reads identities before it decides whether there is work to do.
 """
 
 from typing import Any, cast
@@ -15,25 +15,25 @@ def read(section: SourceSection) -> Reading:
     """Open a source.
 
     Raises:
-        InputError: the path does not exist, holds nothing to read, or is laid out in a way that has two meanings.
+        InputError: the path does not exist, has nothing to read, or has an ambiguous layout.
     """
     return _source(section).read(section)
 
 
 def source_identity(section: SourceSection, fingerprints: Fingerprints) -> dict[str, str]:
-    """What a step's key says about a source's content: a digest of it.
+    """The identity of a source's content in a step's key: a digest of it.
 
-    A file is read again when its inode says that it was touched (see Fingerprints); the built-in sources are small
-    and read every time.
+    A file is read again when its inode has changed (see Fingerprints); the built-in sources are small and read every
+    time.
 
     Raises:
-        InputError: the path does not exist or holds nothing to read.
+        InputError: the path does not exist or has nothing to read.
     """
     return {"type": section.type, "sha256": _source(section).digest(section, fingerprints)}
 
 
 def module_of(section: SourceSection) -> str:
-    """The module whose code reads the source: a step's key names it, since no import leads there."""
+    """The module whose code reads the source; it is part of a step's key, since no import leads there."""
     return SOURCES[section.type]
 
 

@@ -1,7 +1,7 @@
-"""What a data source is: its section of the recipe, the tasks that it serves, its reader and its identity.
+"""The definition of a data source: its section of the recipe, its tasks, its reader and its digest.
 
-Each source has a module here that ends in a value SOURCE, and a line in recipe/sources.py. The recipe loads that module
-to check a section, so it imports nothing heavy at its top.
+Each source has a module here that ends in a value SOURCE, and a line in recipe/sources.py. The recipe loads that
+module to check a section, so it imports nothing heavy at its top.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ S = TypeVar("S", bound=SourceSection)
 
 @dataclass(frozen=True)
 class DataSource(Generic[S]):
-    """One source. What is wrong with its section or its files, its functions raise as InputError."""
+    """One source. Its functions raise InputError for errors in its section or its files."""
 
     section: type[S]
     tasks: tuple[Task, ...]
     read: Callable[[S], Reading]
     """Opens the source: its records in a fixed order."""
     digest: Callable[[S, Fingerprints], str]
-    """A SHA-256 of all that read() would read, wherever it lies and whenever it was written."""
+    """A SHA-256 of everything that read() would read, regardless of its location and its time."""

@@ -1,4 +1,4 @@
-"""Which split a file is of, by its path: as the hub and the datasets library name files, and as people do."""
+"""The split of a file by its path: by the naming of the hub and the datasets library, or by common words."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,25 +15,25 @@ SHOWN = 3
 
 
 class Named(NamedTuple):
-    """What a file's path says of its split."""
+    """A split that a file's path names."""
 
     split: Split
     parent: PurePath
-    """Where the name that says it lies."""
+    """The folder of the name."""
     name: str
-    """It: a folder, a file, or all shards of one."""
+    """A folder, a file, or all shards of one."""
     shard: int | None = None
 
 
 def of_files(place: str, files: Sequence[str]) -> tuple[dict[str, Split], list[str]]:
-    """The splits of files by their paths, and what should be noted of them.
+    """The splits of files by their paths, and notes on them.
 
-    A name that is a split's, of a file or of a folder, decides. Where there is none, a word in the path does, unless it
-    is in the path of every file. Files that are not in the answer say nothing.
+    A name that is a split's, of a file or of a folder, decides. Without one, a word in the path decides, unless it is
+    in the path of every file. Files without a split are not in the result.
 
     Args:
-        place: what a message begins with.
-        files: from the source's folder.
+        place: the beginning of messages.
+        files: paths from the source's folder.
 
     Raises:
         InputError: a path names two splits, or a split is named twice.
@@ -63,7 +63,7 @@ def _some(notes: Sequence[str]) -> list[str]:
 
 
 def _named(place: str, path: PurePath) -> Named | None:
-    """What the path says in a split's very name."""
+    """The split that the path names in full."""
     found = dict[Split, Named]()
     for folder in reversed(path.parents[:-1]):
         if split := split_named(folder.name):
@@ -79,7 +79,7 @@ def _named(place: str, path: PurePath) -> Named | None:
 
 
 def _check_once(place: str, found: Iterable[Named]) -> None:
-    """Refuse a split that names side by side give twice: the same data may be in both."""
+    """Reject two names of one split in the same folder: the same data may be in both."""
     seen = dict[tuple[Split, PurePath], str]()
     shards = set[Named]()
     for named in found:

@@ -1,7 +1,7 @@
-"""Which split a folder or a file stands for, by the words that the datasets library knows them by.
+"""The splits of folders and files by their names, with the words of the datasets library.
 
-A name that is exactly such a word is that split. One that has such a word in it (train_set, mnist-test) is told apart:
-sources use it, refuse it or note it, but never read test data as training data in silence.
+A name that is exactly such a word is that split. A name that contains such a word (train_set, mnist-test) is a
+separate case: sources use it, reject it or note it, but never read test data as training data without a message.
 """
 
 import re
@@ -29,15 +29,15 @@ SHOWN = 3
 
 
 def split_named(name: str) -> Split | None:
-    """The split of which this is a name, in any case of letters; Hive's split=train is one."""
+    """The split with this name, in any case of letters, also in Hive's form split=train; None if there is none."""
     return SPLIT_NAMES.get(name.lower().removeprefix("split="))
 
 
 def splits_in(name: str) -> frozenset[Split]:
     """The splits whose names are words of this name.
 
-    A word ends at whatever is no letter, and at a capital after a small letter. Hive's other partitions, such as
-    status=valid, name none.
+    A word ends at any character that is not a letter, and at a capital after a small letter. Hive's other partitions,
+    such as status=valid, name none.
     """
     if "=" in name and not name.lower().startswith("split="):
         return frozenset()
@@ -53,14 +53,14 @@ def _split_of_word(word: str) -> Split | None:
 
 
 def of_folders(place: str, names: Iterable[str]) -> dict[str, Split]:
-    """The folders that are splits: those of two splits or more; otherwise none are.
+    """The folders that are splits, if there are two splits or more; otherwise none.
 
     Args:
-        place: what a message begins with.
-        names: of folders that lie side by side.
+        place: the beginning of messages.
+        names: the names of folders side by side.
 
     Raises:
-        InputError: there is none to train on, or two are names of one split.
+        InputError: there is no training split, or two are names of one split.
     """
     found = {name: split for name in sorted(names) if (split := split_named(name))}
     present = dict(sorted(found.items(), key=lambda item: SPLITS.index(item[1])))
@@ -72,7 +72,7 @@ def of_folders(place: str, names: Iterable[str]) -> dict[str, Split]:
 
 
 def check_once(place: str, names: Mapping[str, Split]) -> None:
-    """Refuse two names of one split, which may hold the same data twice."""
+    """Reject two names of one split, which may have the same data twice."""
     for split in SPLITS:
         twice = [name for name, named in names.items() if named == split]
         if len(twice) > 1:
@@ -80,7 +80,7 @@ def check_once(place: str, names: Mapping[str, Split]) -> None:
 
 
 def check_trainable(place: str, names: Mapping[str, Split]) -> None:
-    """Refuse splits without one to train on."""
+    """Reject splits without one to train on."""
     if "train" not in names.values():
         found = " and ".join(f"{name}/" for name in names)
         raise InputError(
@@ -90,7 +90,7 @@ def check_trainable(place: str, names: Mapping[str, Split]) -> None:
 
 
 def sizes(records: Iterable[tuple[Split | None, int]]) -> dict[Split, int]:
-    """How many records each split has, of those that have any, from numbers of records with their split."""
+    """Number of records of each split that has any, from numbers of records with their split."""
     counts = Counter[Split]()
     for split, count in records:
         if split and count:
@@ -99,16 +99,16 @@ def sizes(records: Iterable[tuple[Split | None, int]]) -> dict[Split, int]:
 
 
 def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labelled: bool) -> list[str]:
-    """What should be noted of folders that look like splits and are not read as such.
+    """Notes on folders and files that look like splits and are not read as such.
 
     Args:
-        place: what a message begins with.
-        paths: of all files, from the source's folder.
+        place: the beginning of messages.
+        paths: the paths of all files, from the source's folder.
         used: the first folders that are read as splits.
         labelled: whether folders are labels; otherwise each file is a document.
 
     Raises:
-        InputError: they can hardly be anything else, and what is to be tested on would be trained on.
+        InputError: they are almost certainly splits, and test data would be trained on.
     """
     folders = defaultdict[PurePath, set[str]](set)
     documents = defaultdict[PurePath, set[str]](set)
@@ -127,7 +127,7 @@ def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labell
             _check_meant(place, parent, {f"{name}/": splits_in(name) for name in alike})
         elif labelled:
             _check_meant(place, parent, {f"{name}/": splits_in(name) for name in alike if split_named(name)})
-        if 2 * len(documents[parent]) >= files[parent]:  # among many others they are words: training.py in a program
+        if 2 * len(documents[parent]) >= files[parent]:  # among many others they are words, as training.py in a program
             _check_meant(place, parent, {name: splits_in(PurePath(name).stem) for name in sorted(documents[parent])})
         looks += [f"{parent / name}/" for name in alike]
         looks += [str(parent / name) for name in sorted(documents[parent])]
@@ -135,7 +135,7 @@ def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labell
 
 
 def _check_meant(place: str, parent: PurePath, names: Mapping[str, frozenset[Split]]) -> None:
-    """Refuse names side by side of which one is to be trained on and another is not."""
+    """Reject names side by side if one is a training split and another is a different split."""
     meant = frozenset[Split]().union(*(splits for splits in names.values() if len(splits) == 1))
     if "train" in meant and len(meant) > 1:
         shown = " and ".join(f"{parent}/{name}".removeprefix("./") for name in list(names)[:SHOWN])

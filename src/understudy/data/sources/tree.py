@@ -1,9 +1,9 @@
-"""The files below a folder that a source reads, links among them where they stay inside it.
+"""The files of a source below a folder, including links that stay inside it.
 
-Data may have come from somebody else, in an archive or on a shared volume. A link in it that leads out of its folder
-would bring any file into the records that this process may read, a key or another team's data, and from there into a
-model that others get. So only a recipe can say that such links are followed. What is checked is where a link leads when
-the folder is listed; who may write there later can change it.
+Data may come from a third party, in an archive or on a shared volume. A link that leads out of its folder could bring
+any file that this process may read into the records, such as a key or another team's data, and from there into a
+model that others get. So such links are followed only if the recipe allows it. A link's target is checked when the
+folder is listed; a user with write access can change it later.
 """
 
 import os
@@ -17,7 +17,7 @@ from understudy.errors import InputError
 
 @dataclass(frozen=True)
 class Tree:
-    """A folder, and what of it is wanted."""
+    """A folder, and a pattern for its files."""
 
     root: Path
     pattern: tuple[str, ...]
@@ -26,7 +26,7 @@ class Tree:
     """Whether links may lead out of the folder."""
 
     def files(self) -> list[Path]:
-        """The files, sorted; what is hidden does not count.
+        """The files, sorted, without hidden ones.
 
         Raises:
             InputError: a link leads out of the folder, around in a circle or nowhere, or a folder cannot be read.
@@ -34,7 +34,7 @@ class Tree:
         return sorted(self._below(self.root, ()))
 
     def _below(self, folder: Path, above: tuple[str, ...]) -> Iterator[Path]:
-        """The files below a folder, which was reached through the folders `above`, by their real paths."""
+        """The files below a folder that was reached through the folders `above`, given by their real paths."""
         real = os.path.realpath(folder)
         if real in above:
             raise InputError(f"data.source.path: {folder} is a link to a folder that it lies in. Remove it.")
