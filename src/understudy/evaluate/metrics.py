@@ -105,8 +105,10 @@ class Metric:
 
 
 def three_digits(value: float) -> str:
-    """A value with three significant digits; a whole number from 1,000 on."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+    """A value with three significant digits, without an exponent; a whole number from 1,000 on."""
+    if abs(value) >= 999.5:
+        return f"{value:,.0f}"
+    return np.format_float_positional(value, precision=3, unique=False, fractional=False, trim="-")
 
 
 def _bits(nats: FloatArray) -> FloatArray:
