@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.distill.batch import Batch
-from understudy.distill.objectives import objective
-from understudy.distill.pieces import loss_in_pieces
 from understudy.models.outputs import States
+from understudy.objectives.batch import Batch
+from understudy.objectives.objective import objective
+from understudy.objectives.pieces import loss_in_pieces
 from understudy.plan.ledger import Ledger
 from understudy.recipe import LabelsObjective, LogitsObjective, Train
 

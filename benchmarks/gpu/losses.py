@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.gpu.sizes import Sizes, mebibytes, milliseconds
-from understudy.distill.batch import Batch
-from understudy.distill.objectives import objective
-from understudy.distill.pieces import loss_in_pieces
 from understudy.models.outputs import States
+from understudy.objectives.batch import Batch
+from understudy.objectives.objective import objective
+from understudy.objectives.pieces import loss_in_pieces
 from understudy.recipe import LabelsObjective, LogitsObjective, ObjectiveSection, Train
 
 HALVES = (LabelsObjective(type="labels", weight=0.5), LogitsObjective(type="logits", weight=0.5, temperature=2.0))

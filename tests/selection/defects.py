@@ -31,7 +31,10 @@ class Defect:
 DEFECTS = (
     Defect("a lost fence", "src/understudy/store/lease.py", '.split(".")[0]) + 1', '.split(".")[0])'),
     Defect(
-        "T squared missing", "src/understudy/distill/logits.py", "loss = temperature**2 * terms", "loss = 1.0 * terms"
+        "T squared missing",
+        "src/understudy/objectives/logits.py",
+        "loss = temperature**2 * terms",
+        "loss = 1.0 * terms",
     ),
     Defect(
         "a gradient summed over ranks",

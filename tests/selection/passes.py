@@ -15,7 +15,8 @@ RECORD = ".ci/passes"
 EVERYWHERE = ("pyproject.toml", "requirements-dev.lock", "requirements.lock", "tests/__init__.py", "tests/conftest.py")
 """What every test runs under."""
 COMPUTED = tuple(
-    f"src/understudy/{name}/" for name in ("train", "evaluate", "data", "models", "parallel", "distill", "plan")
+    f"src/understudy/{name}/"
+    for name in ("train", "evaluate", "data", "models", "parallel", "objectives", "teachers", "plan")
 )
 """What a pod computes: the tests of ranks are about that, those of a cluster about what carries it."""
 USED = ("agent", "cli", "jobs", "kube", "launch", "recipe", "registry", "runs", "store")

@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from understudy.distill import fused
 from understudy.models.outputs import States
+from understudy.objectives import fused
 from understudy.plan.ledger import Count, Ledger
 
 FEW = 3

@@ -16,8 +16,6 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from understudy.data.loader import part_width
-from understudy.distill.objectives import Objective, objective
-from understudy.distill.teacher import Teacher
 from understudy.errors import InputError
 from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
@@ -26,6 +24,7 @@ from understudy.models.float8 import in_float8
 from understudy.models.outputs import Extra
 from understudy.models.parts import kept
 from understudy.models.tasks import TextModel
+from understudy.objectives.objective import Objective, objective
 from understudy.parallel.apply import Spread
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import EXAMPLES, Layout, layout
@@ -39,6 +38,7 @@ from understudy.plan.pieces import few_pieces
 from understudy.plan.repeated import Further, Repeated
 from understudy.plan.tried import try_model
 from understudy.recipe import Degrees, ObjectiveSection, TeacherPrecision, Train
+from understudy.teachers.in_memory import Teacher
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
 from understudy.train.local_steps import LocalSteps

@@ -2,9 +2,9 @@
 
 import json
 
-from understudy.distill.objectives import Objective
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description
+from understudy.objectives.objective import Objective
 from understudy.parallel.apply import Spread
 from understudy.parallel.savers import NONE
 from understudy.plan.imagined import Imagined

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from understudy.recipe.section import Section
 
 OBJECTIVES = {
-    "labels": "understudy.distill.labels",
-    "logits": "understudy.distill.logits",
+    "labels": "understudy.objectives.labels",
+    "logits": "understudy.objectives.logits",
 }
 
 

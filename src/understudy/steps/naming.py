@@ -23,8 +23,8 @@ def check_student_names(work: Work) -> None:
         return
     if model.trust_remote_code:  # only jobs run this code: this process has credentials
         return
-    from understudy.distill.objectives import objective
     from understudy.models.build import empty_model
+    from understudy.objectives.objective import objective
     from understudy.train.naming import check_names
 
     try:

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from understudy.distill.teacher import Teacher
 from understudy.errors import InputError
 from understudy.models.facts import AboutTexts
 from understudy.models.outputs import States
 from understudy.parallel.apply import Spread
+from understudy.teachers.in_memory import Teacher
 from understudy.train.learning import Learner
 from understudy.train.precision import autocast
 

@@ -20,17 +20,17 @@ from torch.optim import Optimizer
 
 from understudy.data.augmentation import Augmentation
 from understudy.data.loader import Examples, Order, open_split
-from understudy.distill.objectives import Objective, objective
-from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
 from understudy.models.adapter_files import save_adapters
 from understudy.models.adapters import merged
 from understudy.models.facts import HISTORY, Description, keeps_apart, read_facts
 from understudy.models.files import save_model
+from understudy.objectives.objective import Objective, objective
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.devices import over_devices
 from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
+from understudy.teachers.in_memory import Teacher
 from understudy.train.averages import Averages
 from understudy.train.batches import check_batches, steps_of
 from understudy.train.decay import exempt

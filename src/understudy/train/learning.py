@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel
 
-from understudy.distill.batch import Batch, Mixed
-from understudy.distill.objectives import Objective
-from understudy.distill.pieces import loss_in_pieces
-from understudy.distill.teacher import Teacher
 from understudy.models.buffers import unchanged_buffers
 from understudy.models.outputs import States
+from understudy.objectives.batch import Batch, Mixed
+from understudy.objectives.objective import Objective
+from understudy.objectives.pieces import loss_in_pieces
 from understudy.parallel.apply import Spread, gradient_sync, reshard, unwrapped
+from understudy.teachers.in_memory import Teacher
 from understudy.train.marks import mark
 from understudy.train.optimizers import clip
 from understudy.train.precision import autocast

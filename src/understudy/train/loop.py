@@ -15,9 +15,9 @@ from torch import Tensor
 
 from understudy.data.loader import Indices
 from understudy.data.mixup import mix
-from understudy.distill.batch import Mixed
 from understudy.errors import Stopped, UnderstudyError
 from understudy.models.buffers import Buffers
+from understudy.objectives.batch import Mixed
 from understudy.train.curve import Recent
 from understudy.train.guard import Mark
 from understudy.train.learning import Part

@@ -13,8 +13,6 @@ import torch.distributed as dist
 from torch import nn
 
 from understudy.data.loader import Examples
-from understudy.distill.objectives import objective
-from understudy.distill.teacher import Teacher
 from understudy.errors import InputError
 from understudy.models.adapters import add_adapters, draw_adapters
 from understudy.models.build import (
@@ -39,11 +37,13 @@ from understudy.models.rounded import Rounded, in_fewer_bits
 from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
 from understudy.models.weight_files import weight_bytes
+from understudy.objectives.objective import objective
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.savers import Savers
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, TeacherPrecision, degrees
+from understudy.teachers.in_memory import Teacher
 from understudy.train.batches import check_batches
 from understudy.train.documents import check_takes_positions
 from understudy.train.measured import check_narrowed

@@ -13,16 +13,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from understudy.data.loader import IGNORED
-from understudy.distill.batch import Batch
-from understudy.distill.objectives import Objective
-from understudy.distill.pieces import loss_in_pieces
-from understudy.distill.teacher import Teacher
 from understudy.errors import InputError
 from understudy.models.buffers import unchanged_buffers
 from understudy.models.outputs import States
+from understudy.objectives.batch import Batch
+from understudy.objectives.objective import Objective
+from understudy.objectives.pieces import loss_in_pieces
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.pipeline import exchange_tied
 from understudy.parallel.stages import Asked
+from understudy.teachers.in_memory import Teacher
 from understudy.train.learning import Learner, Part, Read
 from understudy.train.marks import mark
 from understudy.train.optimizers import gradient_norm, scale_gradients

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from understudy.data.loader import IGNORED, Examples
-from understudy.distill.labels import cross_entropy
 from understudy.models.outputs import States
+from understudy.objectives.labels import cross_entropy
 from understudy.parallel.apply import Spread
 from understudy.train.learning import Learner
 from understudy.train.validated import Curve, first_least, losses

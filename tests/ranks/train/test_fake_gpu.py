@@ -15,17 +15,17 @@ from torch.distributed.fsdp import FSDPModule
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.unit.plan.test_depth import llama, planned
-from understudy.distill import fused
-from understudy.distill.batch import Batch
-from understudy.distill.objectives import objective
-from understudy.distill.pieces import loss_in_pieces
-from understudy.distill.teacher import Teacher
 from understudy.models import outputs
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description
 from understudy.models.tasks import TextModel
+from understudy.objectives import fused
+from understudy.objectives.batch import Batch
+from understudy.objectives.objective import objective
+from understudy.objectives.pieces import loss_in_pieces
 from understudy.parallel.apply import Spread
 from understudy.recipe import Degrees
+from understudy.teachers.in_memory import Teacher
 from understudy.train.precision import autocast
 
 GPU = torch.device("cuda", 0)

@@ -16,10 +16,10 @@ from transformers import ViTConfig, ViTForImageClassification
 from tests.ranks.train import jobs
 from tests.ranks.train.jobs import tiers, train_alone, train_ranks
 from tests.ranks.train.test_parity import DISTILL, GPT, assert_same_training, curve, refusal, train_in_pieces
-from understudy.distill.batch import Batch
-from understudy.distill.objectives import Objective
 from understudy.errors import InputError
 from understudy.models.outputs import Outputs
+from understudy.objectives.batch import Batch
+from understudy.objectives.objective import Objective
 from understudy.parallel import pipeline as schedules
 from understudy.parallel.layout import Layout, Said
 from understudy.parallel.stages import Asked, Passing, Stage

@@ -14,13 +14,13 @@ from tests.ranks.train import jobs
 from tests.unit.jobs.specs import training as training_of
 from understudy.agent.training import training_job
 from understudy.data.loader import open_split
-from understudy.distill.batch import Batch
-from understudy.distill.labels import Labels
-from understudy.distill.objectives import Objective, WeightedSum
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS
 from understudy.models.outputs import Outputs
+from understudy.objectives.batch import Batch
+from understudy.objectives.labels import Labels
+from understudy.objectives.objective import Objective, WeightedSum
 from understudy.train import job as training
 from understudy.train import models
 

@@ -287,7 +287,7 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
         ("data/prepare.py", PREPARE),
         ("data/tokenizer.py", PREPARE),
         ("data/loader.py", TRAINING),
-        ("distill/objectives.py", TRAINING),
+        ("objectives/objective.py", TRAINING),
         ("distill/labels.py", TRAINING),
         ("distill/logits.py", DISTILL),
         ("train/loop.py", TRAINING),

@@ -10,9 +10,9 @@ from tests.unit.jobs.specs import training as training_of
 from tests.unit.plan.test_depth import llama
 from understudy.agent.training import training_job
 from understudy.data.loader import open_split
-from understudy.distill.objectives import objective
 from understudy.errors import InputError
 from understudy.models.build import empty_model
+from understudy.objectives.objective import objective
 from understudy.recipe import LABELS, Optimizer, Train
 from understudy.train.models import try_others
 from understudy.train.naming import check_names

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from understudy.distill.batch import Batch
-from understudy.distill.fused import full_precision, write_gradient
-from understudy.distill.head import LinearHead
-from understudy.distill.objectives import PositionObjective
 from understudy.models.outputs import Outputs, States
+from understudy.objectives.batch import Batch
+from understudy.objectives.fused import full_precision, write_gradient
+from understudy.objectives.head import LinearHead
+from understudy.objectives.objective import PositionObjective
 
 Objective = Callable[[Outputs, Outputs | None, Batch], Tensor]
 """An objective that is a sum over positions, each of which depends on its logits alone."""

@@ -13,11 +13,11 @@ from torch.nn.functional import cross_entropy as torch_cross_entropy
 from torch.nn.functional import one_hot
 
 from understudy.data.loader import IGNORED
-from understudy.distill.batch import Batch, Mixed
-from understudy.distill.labels import cross_entropy
-from understudy.distill.logits import Logits
-from understudy.distill.objectives import Objective, objective
 from understudy.models.outputs import Outputs
+from understudy.objectives.batch import Batch, Mixed
+from understudy.objectives.labels import cross_entropy
+from understudy.objectives.logits import Logits
+from understudy.objectives.objective import Objective, objective
 from understudy.recipe import LABELS, LabelsObjective, LogitsObjective, Train
 
 unhurried = settings(deadline=None)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from understudy.data.loader import IGNORED
-from understudy.distill.batch import Batch, Mixed
-from understudy.distill.objectives import Objective, objective, weighted
-from understudy.distill.pieces import loss_in_pieces
 from understudy.models import outputs
 from understudy.models.outputs import Outputs, States
+from understudy.objectives.batch import Batch, Mixed
+from understudy.objectives.objective import Objective, objective, weighted
+from understudy.objectives.pieces import loss_in_pieces
 from understudy.plan.ledger import Ledger
 from understudy.plan.pieces import few_pieces
 from understudy.recipe import LabelsObjective, LogitsObjective, Train

@@ -4,8 +4,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.data.loader import IGNORED
-from understudy.distill.batch import Batch
-from understudy.distill.objectives import Objective, PositionObjective
+from understudy.objectives.batch import Batch
+from understudy.objectives.objective import Objective, PositionObjective
 from understudy.recipe import LogitsObjective, Train
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from understudy.distill import head as heads
-from understudy.distill.head import LinearHead, add_product
+from understudy.objectives import head as heads
+from understudy.objectives.head import LinearHead, add_product
 
 
 @pytest.mark.parametrize("bias", [True, False])

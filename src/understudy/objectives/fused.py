@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from understudy.distill.batch import Batch
+from understudy.objectives.batch import Batch
 from understudy.parallel.compilation import has_compiler
 
 Losses = Callable[[Tensor, Tensor | None, Batch], tuple[Tensor, Tensor]]

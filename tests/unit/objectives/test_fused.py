@@ -12,11 +12,11 @@ from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from understudy.data.loader import IGNORED
-from understudy.distill import fused
-from understudy.distill.batch import Batch, Mixed
-from understudy.distill.fused import compiled, full_precision, write_gradient
-from understudy.distill.objectives import PositionObjective, objective
 from understudy.models.outputs import Outputs
+from understudy.objectives import fused
+from understudy.objectives.batch import Batch, Mixed
+from understudy.objectives.fused import compiled, full_precision, write_gradient
+from understudy.objectives.objective import PositionObjective, objective
 from understudy.recipe import LabelsObjective, LogitsObjective, Train
 
 unhurried = settings(deadline=None)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from understudy.distill.batch import Batch
-from understudy.distill.fused import TotalLoss
 from understudy.models.outputs import Extra, Outputs
+from understudy.objectives.batch import Batch
+from understudy.objectives.fused import TotalLoss
 from understudy.recipe import ObjectiveSection, Train
 from understudy.recipe.objectives import OBJECTIVES
 

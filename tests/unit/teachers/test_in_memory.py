@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from understudy.distill.teacher import Teacher
 from understudy.models.outputs import Extra, Outputs
+from understudy.teachers.in_memory import Teacher
 
 
 class Noisy(nn.Module):

@@ -1,1 +1,0 @@
-"""Distillation objectives: a student's loss on a teacher's outputs and the labels."""

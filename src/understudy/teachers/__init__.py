@@ -1,0 +1,1 @@
+"""Teachers: what gives a signal for a batch."""
