@@ -110,7 +110,7 @@ sbom:
 docs: requirements-docs.lock $(UV)
 	test -x $(VENV)-docs/bin/python || $(UV) venv --quiet --python $(BIN)/python $(VENV)-docs
 	$(UV) pip install --quiet --python $(VENV)-docs/bin/python --require-hashes -r requirements-docs.lock
-	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict
 
 ui: $(VENV)/run.stamp
 	$(BIN)/understudy ui

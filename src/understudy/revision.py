@@ -156,10 +156,12 @@ def _used(module: str, function: str, root: Path) -> str:
 
 
 def _strip(tree: ast.AST) -> None:
-    """Remove the docstrings of modules, classes, functions and attributes: strings that are statements."""
+    """Remove docstrings, of attributes too: all strings that are statements."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [statement for statement in node.body if not _is_string(statement)]
+        for block in ("body", "orelse", "finalbody"):
+            statements = getattr(node, block, None)
+            if isinstance(statements, list):
+                setattr(node, block, [statement for statement in statements if not _is_string(statement)])
 
 
 def _is_string(statement: ast.stmt) -> bool:

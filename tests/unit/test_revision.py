@@ -58,6 +58,7 @@ def test_ingest_reaches_neither_training_nor_evaluation(package: Path) -> None:
         (lambda text: text.replace("def f(x):", "def f(\n    x,\n):"), False),
         (lambda text: text.replace('"""Top."""', '"""Other."""'), False),
         (lambda text: text.replace("SIZE = 3", 'SIZE = 3\n"""Bytes."""'), False),
+        (lambda text: text.replace("SIZE = 3", 'if True:\n    SIZE = 3\n    """Bytes."""'), True),
         (lambda text: text.replace("SIZE = 3", 'SIZE = 3\nNAME = """Bytes."""'), True),
         (lambda text: text.replace("x + 1", "x + 2"), True),
         (lambda text: text.replace("x + 1", "x + 1.0"), True),

@@ -7,7 +7,7 @@ names and order in the source.
 import tempfile
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -96,7 +96,7 @@ def _gather(
 ) -> tuple[list[Row], list[Broken], list[str]]:
     """Spool the valid records; returns them, the skipped ones, and notes on their contents."""
     rows, skipped, damaged, start, transparent = list[Row](), list[Broken](), list[Broken](), 0, 0
-    for done, record in enumerate(reading.records, 1):
+    for done, record in enumerate(_until_error(reading.records, damaged), 1):
         checked = record if isinstance(record, Broken) else _checked(record, task)
         if isinstance(checked, Checked):
             _, content, label, own = checked.record
@@ -109,7 +109,7 @@ def _gather(
             skipped.append(checked)
         else:
             damaged.append(checked)
-            if len(damaged) == NAMED:
+            if len(damaged) > NAMED:
                 break
         progress(done, max(done, reading.total))
     if damaged:
@@ -119,11 +119,20 @@ def _gather(
     return rows, skipped, notes if transparent else []
 
 
+def _until_error(records: Iterable[Raw | Broken], damaged: Sequence[Broken]) -> Iterator[Raw | Broken]:
+    """A source's records; if some are damaged, an error of the source only ends them: the damaged ones are named."""
+    try:
+        yield from records
+    except InputError:
+        if not damaged:
+            raise
+
+
 def _refusal(place: str, damaged: Sequence[Broken]) -> InputError:
     """An error that names damaged records, at most NAMED, so that one run is enough to find them all."""
-    named = "; ".join(f"{record.name} {record.reason}" for record in damaged)
-    count = f"{len(damaged)} records are damaged" if len(damaged) < NAMED else f"the first {NAMED} damaged records"
-    start, them = (f"{place}: ", "it") if len(damaged) == 1 else (f"{place}: {count}: ", "them")
+    named = "; ".join(f"{record.name} {record.reason}" for record in damaged[:NAMED])
+    many = f"{len(damaged)} records are damaged" if len(damaged) <= NAMED else f"the first {NAMED} damaged records"
+    start, them = (f"{place}: ", "it") if len(damaged) == 1 else (f"{place}: {many}: ", "them")
     return InputError(
         f"{start}{named}. Repair or remove {them}, or set data.on_error: skip to leave such records out and count them."
     )

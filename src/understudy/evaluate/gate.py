@@ -17,6 +17,7 @@ rounds of its time over the teacher's, against the gate's limits; a limit of Non
 """
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,8 +142,9 @@ def _unsteady(models: Mapping[str, Any]) -> Iterator[str]:
         for latency in [_mapping(_mapping(model).get("latency"))]
         if (fastest := _number(latency.get("min_ms"))) and (slowest := _number(latency.get("p95_ms")))
     ]
-    if ranges and max(ranges)[0] >= UNSTEADY:
-        _, role, fastest, slowest = max(ranges)
+    widest = max(ranges, key=lambda found: found[0], default=(0.0, "", 0.0, 0.0))
+    if widest[0] >= UNSTEADY:
+        _, role, fastest, slowest = widest
         yield (
             f"Latencies vary too much to be relied on: the {role}'s are from {three_digits(fastest)} to "
             f"{three_digits(slowest)} ms (minimum to 95th percentile). Measure on a machine that does nothing else."
@@ -261,6 +263,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _number(value: Any) -> float | None:
     """A finite number, not negative; None for anything else, which counts as not measured."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None
     return float(value) if math.isfinite(value) and value >= 0 else None

@@ -8,7 +8,7 @@ nothing that transformers accepts may be refused.
 import ast
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -76,24 +76,25 @@ def aliases(model_type: str) -> dict[str, str]:
     return {}
 
 
-def given_twice(model_type: str, config: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Settings given under both of their names, of which transformers would silently use one.
+def given_twice(names: Mapping[str, str], config: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Settings given under two names, of which transformers silently ignores one.
 
     Args:
-        model_type: the architecture.
-        config: the names of all settings given, by the recipe or from the data.
+        names: other names of the architecture's settings, as `aliases` returns them.
+        config: the names of all given settings, of the recipe and the data.
 
     Yields:
         A name and the problem.
     """
-    for name, other in aliases(model_type).items():
-        if name in config and other in config:
-            yield name, f"is another name of {other}, which has a value already; leave it out"
+    given: dict[str, str] = {}
+    for name in config:
+        if (first := given.setdefault(names.get(name, name), name)) != name:
+            yield name, f"is another name of {first}, which has a value already; leave it out"
 
 
 def meant(word: str, known: Iterable[str]) -> str:
     """A suggestion of the closest name, to append to an error message; empty if none is close."""
-    names = sorted(known)
+    names = sorted(name for name in known if not name.startswith("_"))
     near = (
         difflib.get_close_matches(word, names, 1, cutoff=0.9)  # n_heads means n_head if that exists
         or [name for name in (OTHER_NAMES.get(word),) if name in names]

@@ -88,7 +88,7 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     for key in model.config:
         if key not in known and key not in shape:
             raise InputError(f"{where}.config.{key}: {model.type} has no such setting{meant(key, known)}")
-    for key, problem in given_twice(model.type, {**shape, **model.config}):
+    for key, problem in given_twice(AutoConfig.for_model(model.type).attribute_map, {**shape, **model.config}):
         raise InputError(f"{where}.config.{key}: {problem}")
     for key, value in shape.items():
         if model.config.get(key, value) != value:

@@ -51,11 +51,13 @@ def training_memory(
     state, gradients = _state(train, held.model), _trained(train, held.model)
     if device == "cuda" and "parameters" not in train.offload:
         return found.dp_replicate * state
+    model = found.dp_replicate * (state + max(state, gradients))
+    if not held.teacher:  # a training without one may have degrees that teacher_shards does not divide
+        return model
     taught_by = found.of_teacher(teacher_shards)
     # Whole copies of the teacher beside a student in shards stay on the GPUs (Spread.for_questions).
     teachers = taught_by.dp_replicate if device == "cpu" or taught_by == found or taught_by.shards else 0
-    teacher = held.teacher // SMALLER[teacher_precision]
-    return found.dp_replicate * (state + max(state, gradients)) + teachers * teacher
+    return model + teachers * (held.teacher // SMALLER[teacher_precision])
 
 
 def training_disk(train: Train, model: int) -> int:

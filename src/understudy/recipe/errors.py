@@ -33,6 +33,7 @@ BOUNDS = {
     "less_than": ("less than", "lt"),
     "less_than_equal": ("at most", "le"),
 }
+REPLACE = "give the whole section with one of type, pretrained and factory, as in --set teacher.model={pretrained: ...}"
 RENAMED = {
     "accumulate": "gradient_accumulation_steps",
     "clip_norm": "max_grad_norm",
@@ -79,7 +80,7 @@ def explain(error: ErrorDetails) -> tuple[Place, str]:
             key = str(location.place[-1])
             kinds = [kind for kind in MODEL_KEYS.values() if kind in location.known]
             if location.place[-2:-1] == ("model",) and key in MODEL_KEYS.values() and kinds:
-                return location.place, f"the model has {kinds[0]} already; give one of {', '.join(MODEL_KEYS.values())}"
+                return location.place, f"the model has {kinds[0]} already; {REPLACE}"
             return location.place, _unknown(key, location.known)
         case _:
             return location.place, reason(error)

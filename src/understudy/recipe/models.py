@@ -46,7 +46,10 @@ class FactoryModel(Section):
 
 
 def _model_kind(value: object) -> str | None:
-    keys = value if isinstance(value, dict) else value.__class__.model_fields if isinstance(value, Section) else ()
+    if isinstance(value, dict):
+        keys = [key for key in value if value[key] is not None] or list(value)  # null takes a key back
+    else:
+        keys = list(value.__class__.model_fields) if isinstance(value, Section) else []
     return next((kind for kind, key in MODEL_KEYS.items() if key in keys), None)
 
 

@@ -149,11 +149,6 @@ def policy(folder: Path) -> Policy:
     Raises:
         InputError: it is missing or invalid.
     """
-    if not (folder / POLICY).exists():
-        raise InputError(
-            f"{folder / POLICY}: does not exist; run this in the repository that holds the promotions, or give "
-            "their folder"
-        )
     return _read(folder / POLICY, Policy)
 
 
@@ -233,6 +228,10 @@ def signing_key(path: Path, passphrase: Callable[[], str]) -> Ed25519PrivateKey:
 def _read(path: Path, kind: type[File]) -> File:
     try:
         document = parse(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(
+            f"{path}: does not exist; run this in the repository that holds the promotions, or give their folder"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     if document.problems:

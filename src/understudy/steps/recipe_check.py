@@ -80,7 +80,8 @@ def _hardware(recipe: Recipe, here: Here) -> Found:
 
     It may be in the table of `understudy plan --table`, so it counts as unknown.
     """
-    jobs = [job for job, resources in recipe.resources.by_job.items() if resources.device == "cuda"]
+    given = {name: getattr(recipe.resources, name) for name in ("teacher", "distill", "evaluate")}
+    jobs = [job for job, resources in given.items() if resources and resources.device == "cuda"]
     if jobs and here.models and device_here() == "cpu":
         named = ", ".join(f"resources.{job}.device" for job in jobs)
         yield Note(f"{named}: cuda, and this machine has no GPU; run it on one that has, or in a cluster")
@@ -185,7 +186,7 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
                 yield at, f"is {value}, the data has {shape[key]}; leave it out"
         elif settings is not None and key not in settings:
             yield at, f"{model.type} has no such setting{architectures.meant(key, settings)}"
-    for key, problem in architectures.given_twice(model.type, {**shape, **model.config}):
+    for key, problem in architectures.given_twice(architectures.aliases(model.type), {**shape, **model.config}):
         yield (*where.split("."), "config", key), problem
 
 

@@ -120,6 +120,11 @@ def test_whole_copies_of_a_teacher_beside_an_offloaded_student_stay_on_gpus(shar
     assert training_memory(offloaded, Degrees(dp_shard=4), "cuda", "fp32", Held(0, GIB), shards) == copies * GIB
 
 
+def test_a_training_without_a_teacher_has_any_degrees() -> None:
+    """The teacher's own, whose processes student.teacher_shards need not divide."""
+    assert training_memory(train(), Degrees(), "cpu", "fp32", Held(GIB, 0), 2) == 6 * GIB
+
+
 def test_frozen_weights_in_four_bits_take_no_less_than_an_eighth() -> None:
     lora = {"modules": ["q"], "frozen_precision": "nf4"}
     assert training_memory(train(lora=lora), Degrees(), "cpu", "fp32", Held(8 * GIB, 0)) == 2 * GIB

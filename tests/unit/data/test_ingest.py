@@ -2,6 +2,7 @@ import hashlib
 import json
 import unicodedata
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -51,7 +52,12 @@ class TestImages:
             ingested({"type": "image-folder", "path": str(image_folder)})
 
     @pytest.mark.parametrize(
-        ("count", "words"), [(3, r"3 records are damaged: cat/00"), (15, r"the first 10 damaged records: cat/00")]
+        ("count", "words"),
+        [
+            (3, r"3 records are damaged: cat/00"),
+            (10, r"10 records are damaged: cat/00"),
+            (11, r"the first 10 damaged records: cat/00"),
+        ],
     )
     def test_one_error_names_all_corrupt_images_up_to_ten(self, image_folder, ingested, count, words):
         for path in sorted((image_folder / "cat").iterdir())[:count]:
@@ -60,6 +66,12 @@ class TestImages:
             ingested({"type": "image-folder", "path": str(image_folder)})
         assert str(refused.value).count("cannot be decoded") == min(count, 10)
         assert "Repair or remove them" in str(refused.value)
+
+    def test_an_error_of_the_source_does_not_hide_damaged_records(self, tmp_path, ingested):
+        rows = {"image": [b"broken"] * 2, "label": ["cat"] * 2, "split": ["train", "tset"]}
+        pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+        with pytest.raises(InputError, match=r"a\.parquet#0 cannot be decoded"):
+            ingested({"type": "parquet", "path": str(tmp_path), "split": "split"})
 
     def test_corrupt_images_are_skipped_and_counted_when_asked(self, image_folder, ingested):
         for name in ("dog/05.png", "cat/04.png"):

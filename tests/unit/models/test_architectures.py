@@ -91,7 +91,14 @@ def test_other_names_of_settings_are_those_of_transformers(model_type: str) -> N
 
 
 def test_a_setting_that_is_given_under_two_names_is_found() -> None:
-    assert not list(given_twice("gpt2", {"n_head", "n_layer"}))
-    assert list(given_twice("gpt2", {"n_head", "num_attention_heads"})) == [
-        ("num_attention_heads", "is another name of n_head, which has a value already; leave it out")
-    ]
+    names = aliases("gpt2")
+    assert not list(given_twice(names, ["n_head", "n_layer"]))
+    problem = "is another name of n_head, which has a value already; leave it out"
+    assert list(given_twice(names, ["n_head", "num_attention_heads"])) == [("num_attention_heads", problem)]
+    assert list(given_twice({"a": "c", "b": "c"}, ["a", "b"])) == [("b", problem.replace("n_head", "a"))]
+
+
+def test_no_name_of_the_configuration_class_itself_is_meant() -> None:
+    known = settings("vit")
+    assert known is not None
+    assert meant("n_layers", known) == "; did you mean num_hidden_layers?"

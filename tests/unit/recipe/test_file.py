@@ -126,8 +126,8 @@ BAD = {
     "type: vit, config: {hidden_size: 96}": {
         "typ: vit": "r.yaml:9: teacher.model: a model needs one of the keys type (an architecture), pretrained, or "
         "factory",
-        "type: vit, pretrained: x": "r.yaml:9: teacher.model.pretrained: the model has type already; give one "
-        "of type, pretrained, factory",
+        "type: vit, pretrained: x": "r.yaml:9: teacher.model.pretrained: the model has type already; give the "
+        "whole section with one of type, pretrained and factory, as in --set teacher.model={pretrained: ...}",
         "pretrained: 3": "r.yaml:9: teacher.model.pretrained: expected text, got 3",
         "pretrained: x/y, revisoin: z": "r.yaml:9: teacher.model.revisoin: unknown key; did you mean revision?",
         "factory: nothing": 'r.yaml:9: teacher.model.factory: expected package.module:function, got "nothing"',
