@@ -50,8 +50,7 @@ test-every: $(VENV)/test.stamp
 
 # All of them, whole: matrices, kills, outages, long searches. An hour on two cores.
 test-full: $(VENV)/test.stamp
-	UNDERSTUDY_HYPOTHESIS=full UNDERSTUDY_SEQUENCES=5000 \
-		$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not cluster" tests
+	UNDERSTUDY_HYPOTHESIS=full $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not cluster" tests
 
 # Five rounds of kills for one of test-full, under ddp and hsdp, too: an hour on two cores.
 test-kills: $(VENV)/test.stamp

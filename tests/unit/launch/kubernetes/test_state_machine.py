@@ -1,14 +1,13 @@
 """Sequences of faults that nobody thought of, on a cluster in memory: whatever comes, five things never happen.
 
 A launcher never reports success without a complete result, never has two jobs of one key, never restarts without end,
-never waits for ever without saying why, and leaves no job behind when it fails (launchers_machine.py checks it). The
-variable UNDERSTUDY_SEQUENCES says how many sequences are drawn.
+never waits for ever without saying why, and leaves no job behind when it fails (launchers_machine.py checks it).
+tests/full/test_state_machine_sequences.py draws many more.
 """
 
 import os
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -16,8 +15,6 @@ from hypothesis.stateful import precondition, rule
 from tests.unit.launch.kubernetes.fake_ranks import Attempt, end, uid
 from tests.unit.launch.kubernetes.launchers_machine import FAILURES, RIGHTS, RUNS, Supervised
 from understudy.jobs.outcome import Outcome
-
-SEQUENCES = int(os.environ.get("UNDERSTUDY_SEQUENCES", "0"))
 
 
 class Launchers(Supervised):
@@ -190,12 +187,12 @@ class Launchers(Supervised):
 
 
 Launchers.TestCase.settings = settings(
-    max_examples=SEQUENCES or 40,
+    max_examples=40,
     stateful_step_count=40,
     deadline=None,
-    derandomize=not SEQUENCES,
+    derandomize=True,
     database=None,
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
-TestLaunchers = pytest.mark.timeout(3600 if SEQUENCES else 600)(Launchers.TestCase)  # 5,000 take ten minutes
+TestLaunchers = Launchers.TestCase
