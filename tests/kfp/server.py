@@ -130,7 +130,9 @@ class Run:
         return [int(number) for log in logs for number in re.findall(r"teacher: running: (\d+)/\d+ steps", log)]
 
     def log(self, pod: str) -> str:
-        return kubectl("logs", pod, "-c", "main")
+        """What a pod has said; nothing where it is gone by now, or not there yet."""
+        command = ["kubectl", "-n", NAMESPACE, "logs", pod, "-c", "main"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def server() -> submission.Server:

@@ -7,6 +7,7 @@ the others a fixed small set; `--changed` leaves both out, `--every` runs all. `
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,8 @@ def main() -> int:
         print(*chosen, sep="\n")
         return 0
     print(f"{len(chosen)} of {len(before)} test files: {counted(chosen)}", flush=True)
+    # Pytest handles it and reports what failed so far; a parent that ended first would kill it.
+    signal.signal(signal.SIGINT, lambda *_: None)
     return run(chosen, before, options.jobs) if chosen else 0
 
 
