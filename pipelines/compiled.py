@@ -9,15 +9,15 @@ from kfp.compiler import Compiler
 from kfp.compiler.compiler_utils import KubernetesManifestOptions
 
 from understudy.errors import InputError, disk_errors
-from understudy.pipelines.distillation import build
-from understudy.pipelines.pods import fetching, settle
+from understudy.graph import nodes, trainings
+from understudy.pipelines.distillation import REJECTED, build
+from understudy.pipelines.pods import START, fetching, settle
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.store.files import hash_file
 
 ROLE = "understudy/"  # the components' images: understudy/launcher, understudy/trainer
-MODELS = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
-REGISTERING = ("register", "rejected")
-TASK = re.compile(r"exec-(?P<component>[a-z]+)(-\d+)?")  # with a number if a pipeline uses the component twice
+EXECUTOR = "exec-"
+"""Before a task's name, in the compiled pipeline."""
 PREFIX = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*")
 SPEC, OBJECTS = "# PIPELINE DEFINITION", "apiVersion: pipelines.kubeflow.org/"
 """The first words of kfp's files."""
@@ -88,13 +88,15 @@ def _place(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
     The steps that launch a training need no torch, unless they fetch and convert a pretrained model. A step that
     reads a model's custom code, for its key or to register it, needs the image that has that code.
     """
-    trainers = {name for name, where in MODELS.items() if not isinstance(recipe.models[where], ArchitectureModel)}
-    trainers |= {"evaluate", *REGISTERING} if any(map(_has_own_code, recipe.models.values())) else set()
-    trainers |= {"start"} if trainers else set()  # it looks up every step
+    models = {node.name: recipe.models[node.model] for node in trainings(recipe)}
+    trainers = {name for name, model in models.items() if not isinstance(model, ArchitectureModel)}
+    if any(map(_has_own_code, recipe.models.values())):
+        trainers |= {node.name for node in nodes(recipe) if node.kind.reads_code} | {REJECTED}
+    trainers |= {START} if trainers else set()
     for name, executor in pipeline.pipeline_spec.deployment_spec["executors"].items():
         container = executor["container"]
-        component = TASK.fullmatch(name)["component"]  # type: ignore[index]
-        role = "trainer" if component in trainers else container["image"].removeprefix(ROLE)
+        is_trainer = name.removeprefix(EXECUTOR) in trainers
+        role = "trainer" if is_trainer else container["image"].removeprefix(ROLE)
         container["image"] = f"{prefix}-{role}:{tag}"
 
 

@@ -1,31 +1,33 @@
-"""The distillation pipeline: a chain of steps, each of which takes the run and records its result in the run's folder.
+"""The pipeline of a recipe: a task for each node of its graph, between the first task and one for a rejection.
 
-The recipe determines its graph; overrides, seed and fail_when_rejected are its parameters. A condition is set on the
-task itself: dsl.If would draw a collapsed box, and start another pod for it. KFP skips all tasks after one whose
-condition is false, so one condition on the first step skips all of them.
+Each task takes the run, reads the digests of its inputs from the run's folder, and records its result there. The
+recipe determines the graph; overrides, seed and fail_when_rejected are the pipeline's parameters. A condition is set on
+the task itself: dsl.If would draw a collapsed box, and start another pod for it. KFP skips all tasks after one whose
+condition is false, so a condition on the first nodes skips all of them.
 """
 
+import copy
+import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kfp import dsl
 
-from understudy.components.control.component import control
-from understudy.components.distill.component import distill
-from understudy.components.evaluate import classifier, component
-from understudy.components.gate.component import gate
-from understudy.components.ingest.component import ingest
-from understudy.components.prepare.component import prepare
-from understudy.components.register.component import register
+from understudy.components.evaluate import classifier
 from understudy.components.rejected.component import rejected
 from understudy.components.start.component import start
-from understudy.components.teacher.component import teacher
+from understudy.graph import EVALUATION, GATE, REGISTRATION, Node, node_of, nodes
 from understudy.recipe import Recipe
-from understudy.steps import step_names
+
+REJECTED = "rejected"
+"""The task that records a rejection; it is no node, and has no result."""
+OUTPUT = "Output"
+Configure = Callable[[Any, bool], None]
+"""Configures a task's pod, of a task that launches a job or of one that does not."""
 
 
-def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> Any:
+def build(recipe: Recipe, settle: Configure = lambda task, launches: None) -> Any:
     """The recipe's pipeline, as kfp's graph component.
 
     Args:
@@ -33,37 +35,64 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
         settle: configures a task's pod; on one machine there are no pods.
     """
     values = json.dumps(recipe.model_dump(mode="json", by_alias=True))
-    steps = step_names(recipe)
-    evaluate = (classifier if recipe.task == "image-classification" else component).evaluate
+    names = ",".join(node.name for node in nodes(recipe))
 
-    def task(made: Any) -> Any:
+    def configured(task: Any, launches: bool = False) -> Any:
         """Turn off KFP's cache, whose keys do not cover the data behind an address; the step cache replaces it."""
-        settle(made)
-        return made.set_caching_options(enable_caching=False)
+        settle(task, launches)
+        return task.set_caching_options(enable_caching=False)
 
     @dsl.pipeline(name=recipe.name, description=f"Distils {recipe.name} and puts the student up for review")
     def distillation(overrides: str = "", seed: int = recipe.seed, fail_when_rejected: bool = False) -> None:
         job_id = dsl.PIPELINE_JOB_ID_PLACEHOLDER
         given = {"overrides": overrides, "seed": seed, "fails": fail_when_rejected}
-        begun = task(start(recipe=values, job_id=job_id, steps=",".join(steps), **given))
-        _steps(begun.outputs["run"], steps, evaluate, fail_when_rejected, task)
+        begun = configured(start(recipe=values, job_id=job_id, steps=names, **given))
+        tasks = _tasks(recipe, begun.outputs["run"], configured)
+        configured(rejected(run=tasks[node_of(recipe, GATE).name].outputs["run"], fails=fail_when_rejected))
 
-    _run_if(distillation.pipeline_spec, "ingest", "start", "nothing")
-    _run_if(distillation.pipeline_spec, "register", "gate", "approved")
-    _run_if(distillation.pipeline_spec, "rejected", "gate", "rejected")
+    gate = node_of(recipe, GATE).name
+    for node in nodes(recipe):
+        if not node.inputs:
+            _run_if(distillation.pipeline_spec, node.name, "start", "nothing")
+    _run_if(distillation.pipeline_spec, node_of(recipe, REGISTRATION).name, gate, "approved")
+    _run_if(distillation.pipeline_spec, REJECTED, gate, REJECTED)
     return distillation
 
 
-def _steps(run: Any, steps: list[str], evaluate: Any, fail_when_rejected: Any, task: Callable[[Any], Any]) -> None:
-    """Each task passes on the run, and reads the digests of its inputs from the run's folder."""
-    examples = task(prepare(run=task(ingest(run=run)).outputs["Output"])).outputs["Output"]
-    student = task(distill(run=task(teacher(run=examples)).outputs["Output"])).outputs["Output"]
-    measured = task(evaluate(run=student))
-    if "control" in steps:
-        measured.after(task(control(run=examples)))
-    judged = task(gate(run=measured.outputs["Output"])).outputs["run"]
-    task(register(run=judged))
-    task(rejected(run=judged, fails=fail_when_rejected))
+def _tasks(recipe: Recipe, run: Any, configured: Callable[[Any, bool], Any]) -> dict[str, Any]:
+    """The tasks of the nodes by name. Each comes after its parents, and takes the run from the last of them."""
+    tasks: dict[str, Any] = {}
+    for node, parents in _parents(recipe).items():
+        *others, last = [tasks[parent.name] for parent in parents] or [None]
+        output = "run" if parents and parents[-1].kind is GATE else OUTPUT
+        component = _component(node, recipe)
+        task = component(run=last.outputs[output] if last else run, node=node.name)
+        tasks[node.name] = configured(task.after(*others), node.kind.launches)
+    return tasks
+
+
+def _parents(recipe: Recipe) -> Mapping[Node, tuple[Node, ...]]:
+    """The nodes that each node comes after, without those that another of them comes after."""
+    makers = {node.role: node for node in nodes(recipe)}
+    ancestors: dict[Node, set[Node]] = {}
+    parents: dict[Node, tuple[Node, ...]] = {}
+    for node in nodes(recipe):
+        direct = [makers[role] for role in node.inputs]
+        earlier = set().union(*(ancestors[parent] for parent in direct))
+        ancestors[node] = earlier | set(direct)
+        parents[node] = tuple(parent for parent in makers.values() if parent in direct and parent not in earlier)
+    return parents
+
+
+def _component(node: Node, recipe: Recipe) -> Any:
+    """The component of a node's kind, with the node's name, which a page shows."""
+    component = getattr(importlib.import_module(node.kind.component), node.kind.name)
+    if node.kind is EVALUATION and recipe.task == "image-classification":
+        component = classifier.evaluate
+    named = copy.copy(component)
+    named.component_spec = copy.copy(component.component_spec)
+    named.name = named.component_spec.name = node.name
+    return named
 
 
 def _run_if(pipeline: Any, name: str, producer: str, word: str) -> None:
@@ -79,9 +108,9 @@ def _run_if(pipeline: Any, name: str, producer: str, word: str) -> None:
         word: the required output.
     """
     task = pipeline.root.dag.tasks[name]
-    channel = f"pipelinechannel--{producer}-Output"
+    channel = f"pipelinechannel--{producer}-{OUTPUT}"
     given = task.inputs.parameters[channel].task_output_parameter
-    given.producer_task, given.output_parameter_key = producer, "Output"
-    string = pipeline.components["comp-gate"].output_definitions.parameters["Output"].parameter_type
+    given.producer_task, given.output_parameter_key = producer, OUTPUT
+    string = pipeline.components["comp-start"].output_definitions.parameters[OUTPUT].parameter_type
     pipeline.components[task.component_ref.name].input_definitions.parameters[channel].parameter_type = string
     task.trigger_policy.condition = f"inputs.parameter_values['{channel}'] == '{word}'"

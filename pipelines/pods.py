@@ -9,6 +9,7 @@ from typing import Any
 from kfp import kubernetes
 
 from understudy import logs, metrics
+from understudy.graph import PREPARE, node_of, trainings
 from understudy.kube.identity import DRIVER, FETCHES, NO_SIDECAR
 from understudy.kube.settings import (
     CERTIFICATES,
@@ -30,6 +31,8 @@ from understudy.registry.signature import PUBLIC
 from understudy.runs.submission import SETTINGS_FOLDER
 from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS
 
+START = "start"
+"""The first task, which looks up all steps."""
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
 OPTIONAL = (
     ADDRESS,
@@ -46,26 +49,24 @@ LABELS = {**DRIVER, **NO_SIDECAR}
 RETRIES = 3
 STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 """A stock KFP treats a deleted pod as failed and does not retry it, so autoscalers must not move it."""
-LAUNCHING = ("teacher", "control", "distill", "evaluate")
 SIZE = {"cpu_request": "250m", "memory_request": "1Gi", "cpu_limit": "4", "memory_limit": "8Gi"}
 """Of a task's pod, if the task launches no job; otherwise its resources are the job's (components/passthrough.py)."""
 
 
-ASKING = {"teacher.model": ("teacher",), "student.model": ("control", "distill"), TOKENIZER: ("prepare",)}
-"""The tasks that query the hub and fetch from it, by the place of the model or tokenizer in the recipe."""
-
-
 def fetching(recipe: Recipe) -> set[str]:
     """The tasks of a recipe's pipeline that fetch from outside the cluster, and start with them, for its lookup."""
-    tasks = {task for place in hub_ids(recipe) for task in ASKING[place]}
-    return tasks | {"start"} if tasks else tasks
+    ids = hub_ids(recipe)
+    tasks = {node.name for node in trainings(recipe) if node.model in ids}
+    tasks |= {node_of(recipe, PREPARE).name} if TOKENIZER in ids else set()
+    return tasks | {START} if tasks else tasks
 
 
-def settle(task: Any, fetching: Container[str] = ()) -> None:
+def settle(task: Any, launches: bool, fetching: Container[str] = ()) -> None:
     """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of services.
 
     Args:
         task: kfp's task.
+        launches: whether the task launches a job.
         fetching: the names of the tasks that fetch.
     """
     for name, value in LABELS.items():
@@ -76,7 +77,7 @@ def settle(task: Any, fetching: Container[str] = ()) -> None:
         _let_out(task)
     task.set_retry(RETRIES)  # the versions of KFP and Argo decide which failures count: docs/operating/cluster.md
     kubernetes.set_security_context(task, run_as_non_root=True)  # required in a profile's namespace
-    if task.name not in LAUNCHING:
+    if not launches:
         for what, amount in SIZE.items():
             getattr(task, f"set_{what}")(amount)
     kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)

@@ -6,9 +6,9 @@ from understudy.components.passthrough import TO_THE_JOB
 
 
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False, task_config_passthroughs=TO_THE_JOB)
-def evaluate(run: str, task: dsl.TaskConfig, metrics: dsl.Output[dsl.Metrics]) -> str:
+def evaluate(run: str, node: str, task: dsl.TaskConfig, metrics: dsl.Output[dsl.Metrics]) -> str:
     """Measure teacher, student, control and champion side by side on the test split."""
     from understudy.steps import component, show
 
-    show(metrics, component("evaluate", run, vars(task)))
+    show(metrics, component(node, run, vars(task)))
     return run

@@ -4,9 +4,9 @@ from kfp import dsl
 
 
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False)
-def prepare(run: str, examples: dsl.Output[dsl.Markdown]) -> str:
+def prepare(run: str, node: str, examples: dsl.Output[dsl.Markdown]) -> str:
     """Turn records into arrays that training maps into memory."""
     from understudy.steps import component, show
 
-    show(examples, component("prepare", run))
+    show(examples, component(node, run))
     return run

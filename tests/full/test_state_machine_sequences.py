@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.unit.launch.kubernetes.test_state_machine import Launchers
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 PARTS, SEQUENCES = 20, 250
 

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from understudy.graph import nodes
 from understudy.recipe import Recipe
 from understudy.registry.client import mlflow_at
 from understudy.registry.evidence import NOT_SCORED, SERVED_HERE
@@ -213,6 +214,7 @@ class Pipeline:
             measures=evidence,
             verdict=evidence,
             models={role: self.store.objects.path(digest) for role, digest in digests.items()},
+            steps={node.role: node.name for node in nodes(self.recipe)},
             examples=examples,
             lineage={"teacher": digests["teacher"], "examples": "e" * 64, "recipe": "r" * 64, "revision": "abc"},
         )

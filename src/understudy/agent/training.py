@@ -30,7 +30,7 @@ def training_job(spec: JobSpec, payload: Training) -> TrainingJob:
     """The training of a job specification."""
     return TrainingJob(
         model=payload.model,
-        section="teacher.model" if spec.role == "teacher" else "student.model",
+        section=f"{payload.learner}.model",
         train=payload.train,
         objectives=payload.objectives,
         seed=payload.seed,

@@ -14,8 +14,9 @@ from rich.table import Table
 from understudy.cli.profile import profile_table
 from understudy.errors import DONE, REJECTED, STOPPED
 from understudy.evaluate.contents import Measures, Verdict
+from understudy.graph import GATE, REGISTRATION
 from understudy.launch.platform import platform
-from understudy.steps import summary_of
+from understudy.steps import state_of, summary_of
 from understudy.steps.summary import Registered
 from understudy.store import Run, StepState, Store
 from understudy.train.profile import Profile
@@ -46,7 +47,7 @@ def conclude(
     if came_to.verdict:
         console.print()
         show_verdict(console, came_to.verdict)
-        gate = run.state("gate")
+        gate = state_of(run, GATE)
         assert gate is not None
         sent = platform().remote and came_to.registration
         report = _shortest(store.objects.path(gate.digest) / "report.html")
@@ -91,7 +92,7 @@ def _registered(run: Run, registration: Registered) -> str:
     """The student's registration. Without the alias if an earlier run made it, since the alias may have moved."""
     if not registration["version"]:
         return "not registered; the evidence is in MLflow"
-    state, version = run.state("register"), f"{registration['name']} version {registration['version']}"
+    state, version = state_of(run, REGISTRATION), f"{registration['name']} version {registration['version']}"
     if state and state.state == "reused":
         return f"registered before: {version}"
     if registration.get("stays"):

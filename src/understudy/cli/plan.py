@@ -113,7 +113,6 @@ def _answer(
 
 def _write(path: Path, answers: Sequence[Answer]) -> None:
     """Write only each training's degrees into the recipe's file; if a training does not fit, write nothing."""
-    from understudy.plan.automatic import SECTIONS
     from understudy.recipe.edit import rewrite
 
     if not all(answer.own.fits for answer in answers):
@@ -122,8 +121,7 @@ def _write(path: Path, answers: Sequence[Answer]) -> None:
     rewrite(
         path,
         {
-            (SECTIONS[answer.job.name], "train", "strategy"): answer.own.degrees.model_dump(exclude_defaults=True)
-            or "single"
+            (answer.job.learner, "train", "strategy"): answer.own.degrees.model_dump(exclude_defaults=True) or "single"
             for answer in answers
         },
     )

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
@@ -22,6 +22,7 @@ from understudy.errors import DONE, FAILED, REJECTED, STOPPED, InputError, Under
 
 if TYPE_CHECKING:
     from understudy.cli.display import Display
+    from understudy.graph import Node
     from understudy.recipe import Recipe
     from understudy.recipe.file import Written
     from understudy.store import Run, StepState, Store
@@ -35,7 +36,6 @@ class Place(StrEnum):
 
 
 PATIENCE = 5.0  # seconds for steps to release their leases
-RESUMABLE = ["teacher", "control", "distill"]
 
 
 def run(
@@ -85,12 +85,13 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
 
     from understudy.cli.display import display
     from understudy.cli.outcome import conclude
+    from understudy.graph import nodes
     from understudy.launch.platform import platform
     from understudy.registry.recorder import close_dead
     from understudy.registry.server import public_uri
-    from understudy.steps import step_names
 
     wanted, name = written.recipe, written.source.name
+    steps = [node.name for node in nodes(wanted)]
     detached = platform().detached
     if detached:  # PID 1 of a pod ignores signals without a handler
         signal.signal(signal.SIGTERM, _evicted)
@@ -103,16 +104,16 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
         search_path = _search_path(wanted, Path(name).parent)
         with display(console, as_json, settings) as shown:
             if _is_all_there(store, begun, uri):
-                shown.update(_states(begun, step_names(wanted)))
+                shown.update(_states(begun, steps))
             else:
                 with _pipeline(begun, uri, search_path) as pipeline:
-                    _follow(begun, step_names(wanted), pipeline, shown, partial(console.print, markup=False))
+                    _follow(begun, nodes(wanted), pipeline, shown, partial(console.print, markup=False))
     except _Evicted:
         _close_if_stopped(begun, uri)
         raise
     if detached:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run's exit code is final
-    code = _exit_code(begun, step_names(wanted), store)
+    code = _exit_code(begun, steps, store)
     begun.end(code)
     conclude(begun, store, code, console, as_json, written.source.located)
     with suppress(UnderstudyError, KeyboardInterrupt):  # if a server does not answer, the next run does this
@@ -192,18 +193,19 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _follow(
-    run: "Run", steps: list[str], pipeline: subprocess.Popen[bytes], shown: "Display", say: Callable[[str], None]
+    run: "Run", graph: Sequence["Node"], pipeline: subprocess.Popen[bytes], shown: "Display", say: Callable[[str], None]
 ) -> None:
     """Show the run until its pipeline ends. A first signal stops training at a checkpoint; others kill all steps."""
     from understudy.jobs.logs import RunLog
     from understudy.launch.platform import platform
 
+    steps, resumable = [node.name for node in graph], [node.name for node in graph if node.kind.resumes]
     words, detached = RunLog(run.folder / "logs"), platform().detached
 
     def stop(number: int, frame: FrameType | None) -> None:
         if detached:
             _evicted(number, frame)
-        training = any(state.state == "running" for state in _states(run, RESUMABLE))
+        training = any(state.state == "running" for state in _states(run, resumable))
         if training and not run.stop_requested:
             say("stopping at a checkpoint; once more stops at once")
         else:

@@ -13,6 +13,8 @@ class Training:
     """Training of one model; the result is the model's files."""
 
     kind: Literal["training"] = "training"
+    learner: str
+    """The recipe's section of the model."""
     examples: str
     initial: str | None
     """A fetched pretrained model to start from."""

@@ -15,10 +15,6 @@ from understudy.jobs.payload import Payload
 from understudy.recipe import Resources
 from understudy.store.files import write_json
 
-Role = Literal["teacher", "distill", "control", "evaluate", "serving", "collectives"]
-SECTIONS: dict[Role, str] = {"control": "distill", "serving": "evaluate"}
-"""Sections of `resources` for roles that have none of the same name."""
-
 
 @dataclass(frozen=True)
 class JobSpec:
@@ -28,12 +24,15 @@ class JobSpec:
     """
 
     version: str
-    role: Role
+    role: str
+    """The node that launches it, or another name for a job that is no node's."""
     folder: str
     payload: Annotated[Payload, Field(discriminator="kind")]
     """The work of the ranks."""
     resources: Resources
     """The job's section of the recipe; `threads` and `device` are resolved from it on the job's platform."""
+    section: str
+    """That section's path in the recipe, for messages."""
     threads: int
     device: Literal["cpu", "cuda"]
     logs: str
@@ -73,11 +72,6 @@ class JobSpec:
     def hang_timeout(self) -> float:
         """Seconds without a heartbeat of any rank after which the job counts as hung."""
         return float(self.resources.hang_timeout)
-
-    @property
-    def section(self) -> str:
-        """The job's section in the recipe; the control uses that of distill, serving that of evaluate."""
-        return f"resources.{SECTIONS.get(self.role, self.role)}"
 
     @property
     def path(self) -> Path:

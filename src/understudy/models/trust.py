@@ -29,13 +29,12 @@ from understudy.models.facts import (
     shape_of,
 )
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Train
+from understudy.recipe.roles import section_of
 from understudy.store.files import read_json
 
 FACTORY = re.compile(r"[\w.]+:\w+")
 ABSENT = object()
 """In place of a key's value: null is a value."""
-SECTIONS = {"teacher": "teacher.model", "student": "student.model", "control": "student.model"}
-"""The recipe's section for the model of each role."""
 
 
 def trusted_descriptions(
@@ -51,14 +50,14 @@ def trusted_descriptions(
     Raises:
         UnderstudyError: a folder does not match the recipe, or names code that the recipe does not trust.
     """
-    found = {
-        role: trusted_description(folder, models[SECTIONS[role]], examples, SECTIONS[role])
-        for role, folder in folders.items()
-        if role in SECTIONS
+    sections = {role: section for role in folders if (section := section_of(role))}
+    descriptions = {
+        role: trusted_description(folders[role], models[section], examples, section)
+        for role, section in sections.items()
     }
-    for role in folders.keys() - SECTIONS.keys():
-        found[role] = trusted_stranger(folders[role], models, found.values())
-    return {role: found[role] for role in folders}
+    for role in folders.keys() - sections.keys():
+        descriptions[role] = trusted_stranger(folders[role], models, descriptions.values())
+    return {role: descriptions[role] for role in folders}
 
 
 def trusted_description(folder: Path, model: Model, examples: Path, where: str) -> Description:

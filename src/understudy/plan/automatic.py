@@ -10,9 +10,6 @@ from understudy.plan.ranking import Ranking, ranking, workers
 from understudy.plan.remedies import lacking
 from understudy.recipe import Degrees, Recipe
 
-SECTIONS = {"teacher": "teacher", "distill": "student"}
-"""The recipe's section of each job's training."""
-
 
 def decided(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
     """The recipe with degrees in place of every `auto`.
@@ -63,9 +60,9 @@ def nearest(job: Job, found: Ranking) -> Estimate:
 
 def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
     """The recipe with these degrees for one of its trainings."""
-    section = getattr(recipe, SECTIONS[job.name])
+    section = getattr(recipe, job.learner)
     train = section.train.model_copy(update={"strategy": chosen})
-    return recipe.model_copy(update={SECTIONS[job.name]: section.model_copy(update={"train": train})})
+    return recipe.model_copy(update={job.learner: section.model_copy(update={"train": train})})
 
 
 def _kind(job: Job, known: dict[str, Hardware]) -> str:

@@ -1,9 +1,10 @@
 """The trainings of a recipe, each with its hardware."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from understudy.graph import trainings
 from understudy.kube.quantities import amount
 from understudy.models.pretrained import Head
 from understudy.plan.certain import OUTER, moments
@@ -13,6 +14,7 @@ from understudy.plan.imagined import Imagined, description_of, facts_of, tokens_
 from understudy.plan.ranking import Place
 from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
+from understudy.recipe.roles import CONTROL
 
 EXAMPLES = 2**20
 """An arbitrary number: a step does not depend on it."""
@@ -22,7 +24,8 @@ EXAMPLES = 2**20
 class Job:
     """One training."""
 
-    name: Literal["teacher", "distill"]
+    name: str
+    """The key of its resources in the recipe."""
     planned: Planned
     nodes: int
     processes: int
@@ -46,6 +49,11 @@ class Job:
         inner = 1 + moments(train.optimizer) + (train.average is not None)
         return int(state * inner / (inner + OUTER))
 
+    @property
+    def learner(self) -> str:
+        """The recipe's section of what it trains."""
+        return self.planned.where.removesuffix(".train")
+
     def place(self, hardware: Hardware) -> Place:
         """The hardware, nodes and processes that it runs on."""
         return Place(hardware, self.nodes, self.processes)
@@ -68,18 +76,25 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
     head: Head = "new" if recipe.teacher.train else "kept"
     teacher = description_of(recipe.teacher.model, facts, "teacher.model", head)
     student = description_of(recipe.student.model, facts, "student.model", "new")
-    if recipe.teacher.train:
-        resources = recipe.resources.teacher
-        alone = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")
-        yield _job("teacher", alone, resources)
-    own = recipe.student
-    kept = own.teacher_precision, own.teacher_shards
-    taught = Planned(student, teacher, own.train, recipe.objectives, examples, "student.train", *kept)
-    resources = recipe.resources.distill
-    yield _job("distill", taught, resources)
+    models = {"teacher.model": teacher, "student.model": student}
+    for node in trainings(recipe):
+        train = recipe.trainings[node.learner]
+        if train is None or node.role == CONTROL:  # a control's training is the student's, without the teacher
+            continue
+        planned = Planned(models[node.model], None, train, LABELS, examples, f"{node.learner}.train")
+        if node.has_teacher:
+            precision, shards = recipe.student.teacher_precision, recipe.student.teacher_shards
+            planned = replace(
+                planned,
+                teacher=teacher,
+                objectives=recipe.objectives,
+                teacher_precision=precision,
+                teacher_shards=shards,
+            )
+        yield _job(node.resources, planned, recipe.resources.by_job[node.resources])
 
 
-def _job(name: Literal["teacher", "distill"], planned: Planned, resources: Resources) -> Job:
+def _job(name: str, planned: Planned, resources: Resources) -> Job:
     memory = int(amount(resources.memory)) if resources.memory else None
     hardware = resources.hardware or ("CPU" if resources.device == "cpu" else None)
     return Job(name, planned, resources.nodes, resources.processes, hardware, memory, resources.device)

@@ -33,7 +33,7 @@ def whole_run(recipe: Recipe, taught: Planned) -> WholeRun:
     weights: dict[str, Weights] = {"teacher": teacher, "student": student}
     if recipe.student.control:
         weights["control"] = student
-    measured = recipe.resources.by_job["evaluate"]
+    measured = recipe.resources.evaluation
     shares = degrees(recipe.evaluate.strategy, measured.nodes, measured.processes).dp_shard
     precision = recipe.evaluate.precision
     return WholeRun(

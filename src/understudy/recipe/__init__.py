@@ -4,9 +4,9 @@ from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel
 from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
+from understudy.recipe.roles import Candidate
 from understudy.recipe.schema import (
     METRICS,
-    Candidate,
     Evaluate,
     EvaluatePrecision,
     Gate,

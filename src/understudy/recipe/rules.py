@@ -34,7 +34,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _lora(("student", "train", "lora"), recipe.student.train, recipe.student.model)
     yield from teacher(recipe)
     yield from _teacher_shards(recipe)
-    yield from _measuring(recipe.evaluate, recipe.resources.by_job["evaluate"])
+    yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
     if recipe.candidate == "control" and not recipe.student.control:
         yield ("register", "control"), "no control is trained; set student.control to true, or leave this out"
 

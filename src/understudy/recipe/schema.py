@@ -8,6 +8,7 @@ from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill, ObjectiveSection
+from understudy.recipe.roles import CONTROL, STUDENT, Candidate
 from understudy.recipe.section import BatchSize, Fraction, Positive, Section
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
@@ -16,8 +17,6 @@ Task = Literal["image-classification", "causal-lm"]
 TeacherPrecision = Literal["fp32", "bf16", "int8", "nf4"]
 EvaluatePrecision = Literal["fp32", "bf16"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
-Candidate = Literal["student", "control"]
-"""The model that the gate judges and the registry gets."""
 CONTROL_SUFFIX = "-control"
 
 METRICS: dict[Task, tuple[MetricName, ...]] = {
@@ -241,8 +240,17 @@ class JobResources(Section):
     @property
     def by_job(self) -> dict[str, Resources]:
         """Resources by the job's key in this section."""
-        alone = self.distill.model_copy(update={"nodes": 1, "min_nodes": None, "processes": 1})
-        return {"teacher": self.teacher, "distill": self.distill, "evaluate": self.evaluate or alone}
+        return {"teacher": self.teacher, "distill": self.distill, "evaluate": self.evaluation}
+
+    @property
+    def written(self) -> dict[str, Resources]:
+        """Resources by key, without those that follow from others: a recipe has no line to correct for these."""
+        return {key: resources for key, resources in self.by_job.items() if getattr(self, key)}
+
+    @property
+    def evaluation(self) -> Resources:
+        """Resources of the evaluation."""
+        return self.evaluate or self.distill.model_copy(update={"nodes": 1, "min_nodes": None, "processes": 1})
 
 
 class Recipe(Section):
@@ -265,11 +273,14 @@ class Recipe(Section):
         return {"teacher.model": self.teacher.model, "student.model": self.student.model}
 
     @property
-    def undecided(self) -> tuple[Literal["teacher", "student"], ...]:
+    def trainings(self) -> dict[str, Train | None]:
+        """The training settings of each learner by its section; None for a model that is used as it is."""
+        return {"teacher": self.teacher.train, "student": self.student.train}
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
         """The sections whose training has strategy: auto."""
-        trained: dict[Literal["teacher", "student"], Train | None]
-        trained = {"teacher": self.teacher.train, "student": self.student.train}
-        return tuple(section for section, train in trained.items() if train and train.strategy == "auto")
+        return tuple(section for section, train in self.trainings.items() if train and train.strategy == "auto")
 
     @property
     def objectives(self) -> tuple[ObjectiveSection, ...]:
@@ -291,12 +302,12 @@ class Recipe(Section):
     def model_name(self) -> str:
         """The registered model's name; a control's ends in -control."""
         name = self.register_.model or self.name
-        return f"{name.removesuffix(CONTROL_SUFFIX)}{CONTROL_SUFFIX}" if self.candidate == "control" else name
+        return f"{name.removesuffix(CONTROL_SUFFIX)}{CONTROL_SUFFIX}" if self.candidate == CONTROL else name
 
     @property
     def candidate(self) -> Candidate:
         """The model that the gate judges and the registry gets."""
-        return "control" if self.register_.control else "student"
+        return CONTROL if self.register_.control else STUDENT
 
     @property
     def experiment(self) -> str:

@@ -6,6 +6,7 @@ from html import escape
 from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
 from understudy.evaluate.metrics import three_digits
 from understudy.recipe import ArchitectureModel, MetricName, Model, PretrainedModel, Recipe
+from understudy.recipe.roles import ROLES, STUDENT
 
 LONGEST = 8000  # characters of a tag in MLflow
 NOTE, NOT_SCORED = "note", "not scored"
@@ -16,7 +17,6 @@ SERVED_HERE = "<!-- what is served -->"
 WAYS = {"pyfunc": "MLflow", "transformers": "transformers alone"}
 Figures = Mapping[str, Mapping[str, float] | str]
 """Statistics of test examples scored through a version, by loading method."""
-ROLES = ("teacher", "student", "control", "champion")
 
 
 def metrics(measured: ModelMeasures) -> dict[str, float]:
@@ -126,7 +126,7 @@ def description(measures: Measures, verdict: Verdict, run: str) -> str:
 def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
     """The verdict, the models side by side, and the rules, as lines of Markdown."""
     verb = "passed" if verdict["approved"] else "did not pass"
-    candidate = verdict.get("candidate", "student")  # a verdict of an older understudy is on a student
+    candidate = verdict.get("candidate", STUDENT)  # a verdict of an older understudy is on a student
     where = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))
     yield f"The {candidate} {verb} the gate on {measures['examples']} examples of the test split."
     if headline := verdict.get("headline"):

@@ -17,6 +17,7 @@ from understudy.errors import disk_errors
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.recipe import Candidate, Recipe
 from understudy.recipe.file import completed
+from understudy.recipe.roles import STUDENT, learner_of
 from understudy.recipe.yaml import dump
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
@@ -47,7 +48,6 @@ from understudy.store.files import read_json
 if TYPE_CHECKING:
     from mlflow.entities import Dataset
 
-STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
 SERVED = "served.json"
 Prove = Callable[[Path], evidence.Figures]
 """Scores test examples through a version, whose files are in a folder, and returns the figures by loading method.
@@ -67,7 +67,7 @@ class Registration:
     name: str
     url: str
     stays: str = ""
-    candidate: Candidate = "student"
+    candidate: Candidate = STUDENT
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class Submission:
     """The folder of the verdict object."""
     models: Mapping[str, Path]
     """The folders of teacher, student, and perhaps control, with their history.json."""
+    steps: Mapping[str, str]
+    """The names of the run's steps, by the roles of their results."""
     examples: Path
     """The folder of the examples object."""
     lineage: Mapping[str, str]
@@ -159,32 +161,34 @@ def is_registered(uri: str, registration: Registration, digest: str) -> bool:
 def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -> None:
     """Log the nested runs: parameters, complete curves, and final measures."""
     measured, recipe = submission.measured, submission.recipe
-    student = completed(recipe).student.model_dump(mode="json")
-    params = {
-        "teacher": recipe.teacher.model_dump(mode="json"),
-        "student": {key: student[key] for key in ("model", "train", "distill")},
-        "control": {key: student[key] for key in ("model", "train")},
-    }
     for role, folder in submission.models.items():
-        run_id = recorder.open(server, STEPS[role])
-        log_params(server, run_id, params[role])
+        step, learner = submission.steps[role], learner_of(role)
+        run_id = recorder.open(server, step)
+        log_params(server, run_id, _params(recipe, role))
         history = folder / "history.json"
         curve = read_json(history)
         points = list(points_of(curve)) if isinstance(curve, list) else []
-        if role != "teacher" or recipe.teacher.train:
+        if recipe.trainings[learner]:
             server.link_dataset(run_id, _dataset(submission), "training")
         known = server.steps(run_id)
         rest = [unreported(point) if point["step"] in known else point for point in points]
         send(server, run_id, recipe.task, rest)
-        send_profile(server, run_id, recorder.run, STEPS[role])
+        send_profile(server, run_id, recorder.run, step)
         figures = evidence.metrics(measured["models"][role])
         _log_figures(server, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
         server.end(run_id, "FINISHED")
-    run_id = recorder.open(server, "evaluate")
+    run_id = recorder.open(server, submission.steps["measures"])
     log_params(server, run_id, {**recipe.evaluate.model_dump(mode="json"), "hardware": measured["hardware"]})
     server.link_dataset(run_id, _dataset(submission), "evaluation")
     _log_figures(server, run_id, evidence.all_metrics(measured), submission, {})
     server.end(run_id, "FINISHED")
+
+
+def _params(recipe: Recipe, role: str) -> Mapping[str, object]:
+    """The settings of a model and its training."""
+    keys = ("model", "train", "distill") if role == STUDENT else ("model", "train")
+    learner: Mapping[str, object] = completed(recipe).model_dump(mode="json")[learner_of(role)]
+    return {key: learner[key] for key in keys}
 
 
 def _log_parent(server: OverMlflow, parent: str, submission: Submission) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from understudy.errors import InputError, UnderstudyError
+from understudy.graph import nodes
 from understudy.kube.api import Kube
 from understudy.kube.identity import DRIVER, FETCHES, NO_SIDECAR, RUN
 from understudy.kube.objects import KubernetesObject, VolumeMount, VolumeSource
@@ -99,18 +100,16 @@ def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
     """
     if not cluster.one_node:
         return cluster.default_pool
-    jobs = dict(recipe.resources.by_job)
-    if not recipe.teacher.train:
-        del jobs["teacher"]
-    if not recipe.resources.evaluate:  # it goes where distill goes; the recipe has no line to correct
-        del jobs["evaluate"]
+    launched = {node.resources for node in nodes(recipe) if not node.learner or recipe.trainings[node.learner]}
+    jobs = {key: resources for key, resources in recipe.resources.written.items() if key in launched}
     if len({job.pool for job in jobs.values()}) > 1:
         places = ", ".join(f"resources.{name}.pool" for name in jobs)
         raise InputError(
             f"{places}: are not the same; this cluster's store is on one node (one_node in its settings), so all of "
             "a run's pods have to be there"
         )
-    return cluster.pool_of(jobs["distill"], "resources.distill")
+    key, resources = next(iter(jobs.items()))
+    return cluster.pool_of(resources, f"resources.{key}")
 
 
 def queue(kube: Kube, name: str) -> Any:

@@ -11,25 +11,26 @@ summary    the outcome of a run
 """
 
 from understudy.steps.cards import show, show_confusion, show_start, show_verdict
-from understudy.steps.graph import STEPS, step_names
+from understudy.steps.graph import state_of, step_names, steps_of
 from understudy.steps.step import Result, Step, Work
 from understudy.steps.summary import Summary, summary_of
-from understudy.steps.tasks import component, ended, reject, start_component
+from understudy.steps.tasks import component, reject, start_component, verdict_of
 
 __all__ = [
-    "STEPS",
     "Result",
     "Step",
     "Summary",
     "Work",
     "component",
-    "ended",
     "reject",
     "show",
     "show_confusion",
     "show_start",
     "show_verdict",
     "start_component",
+    "state_of",
     "step_names",
+    "steps_of",
     "summary_of",
+    "verdict_of",
 ]

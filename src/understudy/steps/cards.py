@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from understudy.evaluate.contents import Measures, RuleOutcome, Verdict
+from understudy.graph import REGISTERED, VERDICT
 from understudy.recipe import Recipe
 from understudy.registry.server import for_people
 from understudy.steps.environment import open_store
 from understudy.steps.execution import result_of
 from understudy.steps.gate import decision
-from understudy.steps.graph import STEPS, step_names
+from understudy.steps.graph import steps_of
 from understudy.steps.measures import MEASURES
 from understudy.steps.start import Begun
 from understudy.steps.step import Result, short
 from understudy.store.files import read_json
 
+REPORT = "report.html"
 ADDRESSES = ("http://", "https://")
 EMPHASIS = re.compile("[_*]")
 NO_REPORT = "<p>This run has work to do: its report is made by the task gate.</p>\n"
@@ -52,13 +54,14 @@ def show_start(overview: Any, report: Any, begun: Begun) -> None:
         begun: the run.
     """
     store = open_store()
-    results = {state.step: result_of(STEPS[state.step], store, state.digest) for state in begun.lookup.states}
-    steps = step_names(Recipe.model_validate(store.run(begun.run).recipe))
-    text = _overview(begun, steps, results)
+    steps = steps_of(Recipe.model_validate(store.run(begun.run).recipe))
+    results = {state.step: result_of(steps[state.step], store, state.digest) for state in begun.lookup.states}
+    text = _overview(begun, [*steps], results)
     Path(report.path).write_text(NO_REPORT, encoding="utf-8")
     if begun.lookup.complete:
-        text += f"\n{card(results['gate'])}\n{card(results['register'])}"
-        shutil.copyfile(results["gate"].path / "report.html", report.path)
+        by_role = {steps[name].role: result for name, result in results.items()}
+        text += f"\n{card(by_role[VERDICT])}\n{card(by_role[REGISTERED])}"
+        shutil.copyfile(by_role[VERDICT].path / REPORT, report.path)
     overview.metadata = {"run": begun.run, "found": begun.found, "results": f"{len(results)} of {len(steps)}"}
     Path(overview.path).write_text(text, encoding="utf-8")
 
@@ -70,7 +73,7 @@ def _overview(begun: Begun, steps: list[str], results: Mapping[str, Result]) -> 
     )
     lines = [f"# run {begun.run}: {how}", ""]
     for name, found in results.items():
-        lines.append(f"- {name}: reused, {' '.join([found.digest[:12], _cell(STEPS[name].outcome(found))]).strip()}")
+        lines.append(f"- {name}: reused, {' '.join([found.digest[:12], _cell(found.outcome)]).strip()}")
     problems = [begun.lookup.problem]  # of the next step only
     for name, problem in zip_longest(steps[len(results) :], problems[: len(steps) - len(results)], fillvalue=""):
         lines.append(f"- {name}: to be made{'; ' if problem else ''}{_cell(problem)}")
@@ -84,7 +87,7 @@ def show_verdict(verdict: Any, report: Any, result: Result) -> str:
         The decision: approved or rejected.
     """
     show(verdict, result)
-    shutil.copyfile(result.path / "report.html", report.path)
+    shutil.copyfile(result.path / REPORT, report.path)
     return decision(result.path)
 
 
@@ -98,11 +101,10 @@ def show_confusion(artifact: Any, result: Result) -> None:
 
 def card(result: Result, digest: str = "") -> str:
     """A step's result in Markdown."""
-    step = STEPS[result.step]
-    lines = [f"# {step.name}: {_literal(step.outcome(result) or step.kind)}", ""]
+    lines = [f"# {result.step}: {_literal(result.outcome or result.kind)}", ""]
     shown = {"object": digest or result.digest, **_facts(result)}
     lines += [f"- {_literal(name)}: {_cell(value)}" for name, value in shown.items()]
-    verdict: Verdict | None = read_json(result.path / "verdict.json") if step.name == "gate" else None
+    verdict: Verdict | None = read_json(result.path / "verdict.json") if result.kind == VERDICT else None
     if verdict:
         lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]
         lines += [_rule(rule) for rule in verdict["rules"]]

@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Mapping
 
 from understudy.errors import Forbidden, UnderstudyError
-from understudy.models.trust import SECTIONS, same_tokenizer, trusted_descriptions, trusted_stranger
+from understudy.graph import EXAMPLES
+from understudy.models.trust import same_tokenizer, trusted_descriptions, trusted_stranger
 from understudy.recipe import PretrainedModel, Recipe
+from understudy.recipe.roles import CHAMPION, section_of
 from understudy.steps.environment import tracking_uri
 from understudy.steps.foreign import foreign_results
 from understudy.store import Run, Store
@@ -39,10 +41,10 @@ def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[st
     """
     problem, found = "", {}
     try:
-        found = _champion(store, run, inputs["examples"])
-        if "champion" in found:
-            _check_code(store, run, found["champion"], inputs)
-            found |= _records(store, run, found["champion"], inputs["examples"])
+        found = _champion(store, run, inputs[EXAMPLES])
+        if CHAMPION in found:
+            _check_code(store, run, found[CHAMPION], inputs)
+            found |= _records(store, run, found[CHAMPION], inputs[EXAMPLES])
     except Forbidden:
         raise
     except UnderstudyError as error:
@@ -73,15 +75,16 @@ def _champion(store: Store, run: Run, examples: str) -> dict[str, str]:
         folder.mkdir()
         manifest = fetch(uri, found, folder)
         store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts)
-    return {"champion": found.digest}
+    return {CHAMPION: found.digest}
 
 
 def _check_code(store: Store, run: Run, champion: str, inputs: Mapping[str, str]) -> None:
     """Refuse a champion that needs other code than this run's models."""
     models = Recipe.model_validate(run.recipe).models
-    bringing = {role for role, where in SECTIONS.items() if isinstance(models[where], PretrainedModel)}
-    folders = {role: store.objects.path(inputs[role]) for role in sorted(bringing & inputs.keys())}
-    ours = trusted_descriptions(folders, models, store.objects.path(inputs["examples"])).values()
+    sections = {role: section for role in sorted(inputs) if (section := section_of(role))}
+    pretrained = [role for role, section in sections.items() if isinstance(models[section], PretrainedModel)]
+    folders = {role: store.objects.path(inputs[role]) for role in pretrained}
+    ours = trusted_descriptions(folders, models, store.objects.path(inputs[EXAMPLES])).values()
     trusted_stranger(store.objects.path(champion), models, ours)
 
 

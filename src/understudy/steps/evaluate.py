@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.evaluate.contents import RESULTS, results_file
+from understudy.graph import EXAMPLES, Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
+from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
 from understudy.steps.champion import champion_input
 from understudy.steps.delivery import deliver
-from understudy.steps.foreign import CHAMPION
+from understudy.steps.foreign import RECORD
 from understudy.steps.job import run_job
 from understudy.steps.job_spec import evaluation_spec
 from understudy.steps.measures import FILES, PER_EXAMPLE, checked_measures
@@ -21,7 +23,7 @@ from understudy.steps.results import remembered, settings_of
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
 
-MODELS = ("teacher", "student", "control", "champion")
+MODELS = (TEACHER, STUDENT, CONTROL, CHAMPION)
 
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
@@ -49,7 +51,7 @@ def _evaluate(work: Work) -> None:
         files = {role: left / results_file(role) for role in models if role not in results.known}
         deliver(run_job(work, spec), left, {*FILES, *map(results_file, models)}.__contains__)
         known = {role: folder / RESULTS for role, folder in results.known.items()}
-        measures = checked_measures(left, work.recipe, models, work.input("examples"), known | files)
+        measures = checked_measures(left, work.recipe, models, work.input(EXAMPLES), known | files)
         results.keep(files, time.monotonic() - began)
     for name in FILES:
         (left / name).rename(work.staged / name)
@@ -66,20 +68,24 @@ def _add_foreign(results: Path, measures: Path) -> None:
     with np.load(measures / PER_EXAMPLE) as mine, np.load(results / RESULTS, allow_pickle=False) as theirs:
         both = {**mine, **theirs}
     np.savez_compressed(measures / PER_EXAMPLE, allow_pickle=False, **both)
-    shutil.copyfile(results / CHAMPION, measures / CHAMPION)
+    shutil.copyfile(results / RECORD, measures / RECORD)
 
 
-EVALUATE = Step(
-    name="evaluate",
-    role="measures",
-    kind="measures",
-    work=_evaluate,
-    modules=("understudy.evaluate.measure",),
-    functions=(_evaluate, _add_foreign),
-    section=_section,
-    inputs=("examples", "teacher", "student", "control"),
-    outside=_champion,
-)
+def step(node: Node) -> Step:
+    """The step of a node of the kind `evaluation`."""
+    return Step(
+        name=node.name,
+        role=node.role,
+        kind="measures",
+        work=_evaluate,
+        modules=("understudy.evaluate.measure",),
+        functions=(_evaluate, _add_foreign),
+        section=_section,
+        inputs=node.inputs,
+        outside=_champion,
+    )
+
+
 """The evaluate step: every model on the same test split, in the recipe's precision, timed on the same machine.
 
 Writes measures.json (values, intervals, sizes, speed, slices) and per_example.npz (their per-example values, which

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
+from understudy.graph import EXAMPLES, RECORDS
 from understudy.recipe import Recipe
+from understudy.recipe.roles import CONTROL, STUDENT, TEACHER
 from understudy.steps.step import Work
 
-TRAINED = ("teacher", "student", "control")
+TRAINED = (TEACHER, STUDENT, CONTROL)
 """The roles of a run's models."""
-LINEAGE = ("records", "examples", *TRAINED)
+LINEAGE = (RECORDS, EXAMPLES, *TRAINED)
 
 
 def lineage(work: Work) -> dict[str, str]:

@@ -76,7 +76,7 @@ def result_of(step: Step, store: Store, digest: str) -> Result:
     """A step's result by its object, which must be in the store."""
     manifest = store.objects.manifest(digest)
     assert manifest is not None
-    return Result(step.name, digest, store.objects.path(digest), manifest.facts, manifest.inputs)
+    return step.result(digest, store.objects.path(digest), manifest.facts, manifest.inputs)
 
 
 def _decided(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from understudy.registry.foreign import Foreign
 
 KIND = "foreign-results"
-CHAMPION = "champion.json"
+RECORD = "champion.json"
 
 
 def foreign_results(store: Store, run: Run, champion: "Foreign", examples: str) -> str:
@@ -63,7 +63,7 @@ def _write(folder: Path, champion: "Foreign", found: "dict[str, NDArray[Any]]") 
     import numpy as np
 
     np.savez_compressed(folder / RESULTS, allow_pickle=False, **found)
-    write_json(folder / CHAMPION, {"name": champion.name, "version": champion.version})
+    write_json(folder / RECORD, {"name": champion.name, "version": champion.version})
 
 
 def _results(store: Store, champion: "Foreign", examples: str, uri: str, scratch: Path) -> "dict[str, NDArray[Any]]":

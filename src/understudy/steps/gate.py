@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from understudy import __version__
 from understudy.data.card import BUILT_IN, card
 from understudy.errors import UnderstudyError
+from understudy.graph import EXAMPLES, MEASURES, RECORDS, Node
 from understudy.recipe import Recipe
 from understudy.revision import commit
 from understudy.steps.champion import champion_problem
-from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
-from understudy.steps.foreign import CHAMPION
+from understudy.steps.evidence import lineage, reported_recipe, trained
+from understudy.steps.foreign import RECORD
 from understudy.steps.profiles import profiles_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
     """The champion's problem, the candidate's number among the models judged on this test split, and the data card."""
     recipe, problem = Recipe.model_validate(run.recipe), champion_problem(run)
-    split = split_digest(store, inputs["examples"])
+    split = split_digest(store, inputs[EXAMPLES])
     number = store.number_judged(recipe.model_name, split, inputs[recipe.candidate])
     facts = {"judged": str(number), **({"champion_problem": problem} if problem else {})}
     said = card(getattr(recipe.data.source, "path", None))
@@ -61,8 +62,8 @@ def _gate(work: Work) -> None:
     from understudy.evaluate.report import write
     from understudy.evaluate.worst import worst
 
-    measures = json.loads((work.input("measures") / "measures.json").read_text())
-    with np.load(work.input("measures") / "per_example.npz") as arrays:
+    measures = json.loads((work.input(MEASURES) / "measures.json").read_text())
+    with np.load(work.input(MEASURES) / "per_example.npz") as arrays:
         per_example = dict(arrays)
     histories = _histories(work)
     verdict = decide(
@@ -91,8 +92,8 @@ def _gate(work: Work) -> None:
         per_example,
         profiles_of(work.run),
         _origin(work),
-        worst(work.input("examples"), work.input("records"), per_example),
-        completed(work.input("examples"), per_example),
+        worst(work.input(EXAMPLES), work.input(RECORDS), per_example),
+        completed(work.input(EXAMPLES), per_example),
     )
 
 
@@ -114,7 +115,7 @@ def _origin(work: Work) -> "Origin":
 
 def _foreign(work: Work) -> str:
     """The name and version of a champion that understudy did not make; empty if there is none."""
-    found = read_json(work.input("measures") / CHAMPION)
+    found = read_json(work.input(MEASURES) / RECORD)
     return f"{found['name']} version {found['version']}" if found else ""
 
 
@@ -140,22 +141,24 @@ def _outcome(result: Result) -> str:
     return str(read_json(result.path / "verdict.json")["headline"])
 
 
-GATE = Step(
-    name="gate",
-    role="verdict",
-    kind="verdict",
-    work=_gate,
-    modules=(
-        "understudy.evaluate.gate",
-        "understudy.evaluate.report",
-        "understudy.evaluate.worst",
-        "understudy.evaluate.completions",
-        "understudy.data.card",
-        "understudy.data.records",
-    ),
-    functions=(_gate, _foreign, _origin, reported_recipe, lineage, trained),
-    section=_section,
-    inputs=("measures", *LINEAGE),
-    outside=_around,
-    outcome=_outcome,
-)
+def step(node: Node) -> Step:
+    """The step of a node of the kind `gate`."""
+    return Step(
+        name=node.name,
+        role=node.role,
+        kind="verdict",
+        work=_gate,
+        modules=(
+            "understudy.evaluate.gate",
+            "understudy.evaluate.report",
+            "understudy.evaluate.worst",
+            "understudy.evaluate.completions",
+            "understudy.data.card",
+            "understudy.data.records",
+        ),
+        functions=(_gate, _foreign, _origin, reported_recipe, lineage, trained),
+        section=_section,
+        inputs=node.inputs,
+        outside=_around,
+        outcome=_outcome,
+    )

@@ -1,32 +1,33 @@
-"""The pipeline's steps, by name and in order.
+"""The steps of a recipe's nodes."""
 
-start -> ingest -> prepare -> teacher -> distill -> evaluate -> gate -> register
-                      |                                |
-                      +-----------> control -----------+
-
-The control is a step only if the recipe sets student.control.
-"""
+import importlib
 
 from understudy.errors import UnderstudyError
+from understudy.graph import Kind, Node, node_of, nodes
 from understudy.recipe import Recipe
-from understudy.steps.control import CONTROL
-from understudy.steps.distill import DISTILL
-from understudy.steps.evaluate import EVALUATE
-from understudy.steps.gate import GATE
-from understudy.steps.ingest import INGEST
-from understudy.steps.prepare import PREPARE
-from understudy.steps.register import REGISTER
 from understudy.steps.step import Step
-from understudy.steps.teacher import TEACHER
-from understudy.store import Run
+from understudy.store import Run, StepState
 
-STEPS = {step.name: step for step in (INGEST, PREPARE, TEACHER, CONTROL, DISTILL, EVALUATE, GATE, REGISTER)}
+
+def step_of(node: Node) -> Step:
+    """A node's step."""
+    step: Step = importlib.import_module(node.kind.step).step(node)
+    return step
+
+
+def steps_of(recipe: Recipe) -> dict[str, Step]:
+    """The steps of a recipe's pipeline by name, in order."""
+    return {node.name: step_of(node) for node in nodes(recipe)}
 
 
 def step_names(recipe: Recipe) -> list[str]:
     """The names of the steps of a recipe's pipeline, in order."""
-    left_out = set() if recipe.student.control else {CONTROL.name}
-    return [name for name in STEPS if name not in left_out]
+    return [node.name for node in nodes(recipe)]
+
+
+def state_of(run: Run, kind: Kind) -> StepState | None:
+    """The state in a run of the step of a kind of which it has one; None before it has begun."""
+    return run.state(node_of(Recipe.model_validate(run.recipe), kind).name)
 
 
 def inputs_of(step: Step, run: Run) -> dict[str, str]:
@@ -35,11 +36,11 @@ def inputs_of(step: Step, run: Run) -> dict[str, str]:
     Raises:
         UnderstudyError: one of them has no result in this run.
     """
-    makers = {STEPS[name].role: name for name in step_names(Recipe.model_validate(run.recipe))}
-    found = {}
-    for role in (role for role in step.inputs if role in makers):
-        state = run.state(makers[role])
+    names = {node.role: node.name for node in nodes(Recipe.model_validate(run.recipe))}
+    digests = {}
+    for role in step.inputs:
+        state = run.state(names[role])
         if state is None or not state.digest:
-            raise UnderstudyError(f"{step.name}: run {run.id} has no result of {makers[role]}; run that one first")
-        found[role] = state.digest
-    return found
+            raise UnderstudyError(f"{step.name}: run {run.id} has no result of {names[role]}; run that one first")
+        digests[role] = state.digest
+    return digests

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 
 from understudy.errors import printable
+from understudy.graph import Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.revision import revision
@@ -29,12 +30,15 @@ def _ingest(work: Work) -> None:
     work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
 
 
-INGEST = Step(
-    name="ingest",
-    role="records",
-    kind="records",
-    work=_ingest,
-    functions=(_ingest,),
-    modules=("understudy.data.ingest",),
-    section=_section,
-)
+def step(node: Node) -> Step:
+    """The step of a node of the kind `ingest`."""
+    return Step(
+        name=node.name,
+        role=node.role,
+        kind="records",
+        work=_ingest,
+        functions=(_ingest,),
+        modules=("understudy.data.ingest",),
+        section=_section,
+        inputs=node.inputs,
+    )

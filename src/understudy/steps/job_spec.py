@@ -3,78 +3,77 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from understudy.graph import EXAMPLES, RECORDS, Node
 from understudy.jobs.payload import Evaluation, Payload, Serving, Training
-from understudy.jobs.specification import JobSpec, Role
+from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
-from understudy.recipe import LABELS, FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.revision import build
-from understudy.steps.fetching import fetched_model
 from understudy.steps.step import Work
 
 
-def student_spec(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...]) -> JobSpec:
-    """The specification of the training of the student, or of the control, which is trained on the labels alone."""
-    student = work.recipe.student
-    initial = fetched_model(work, student.model, "student.model", "new")
-    return training_spec(work, role, student.model, student.train, work.recipe.resources.distill, initial, objectives)
-
-
 def training_spec(
-    work: Work,
-    role: Role,
-    model: Model,
-    train: Train,
-    resources: Resources,
-    initial: Path | None,
-    objectives: tuple[ObjectiveSection, ...] = LABELS,
+    work: Work, node: Node, train: Train, initial: Path | None, objectives: tuple[ObjectiveSection, ...]
 ) -> JobSpec:
-    """The specification of a training of this step."""
+    """The specification of a training.
+
+    Args:
+        work: the step's context.
+        node: the training.
+        train: its settings.
+        initial: the files of the pretrained model that it starts from, if any.
+        objectives: its objectives.
+    """
+    teacher = work.recipe.teacher.model if node.has_teacher else None
     payload = Training(
-        examples=str(work.input("examples")),
+        learner=node.learner,
+        examples=str(work.input(EXAMPLES)),
         initial=str(initial) if initial else None,
-        teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
-        teacher_model=work.recipe.teacher.model if "teacher" in work.inputs else None,
+        teacher=str(work.input(TEACHER)) if node.has_teacher else None,
+        teacher_model=teacher,
         teacher_precision=work.recipe.student.teacher_precision,
         teacher_shards=work.recipe.student.teacher_shards,
-        model=model,
+        model=work.recipe.models[node.model],
         train=train,
         objectives=objectives,
         seed=work.recipe.seed,
-        others=_others(work.recipe, role),
+        others=_others(work.recipe, node),
         asked=work.recipe.objectives,
-        student_train=work.recipe.student.train if role == "teacher" else None,
+        student_train=work.recipe.student.train if node.role == TEACHER else None,
         student_world=(work.recipe.resources.distill.nodes, work.recipe.resources.distill.processes),
         measured_in=work.recipe.evaluate.precision,
     )
-    return _job_spec(work, role, payload, resources)
+    return _job_spec(work, work.step, payload, node.resources)
 
 
 def evaluation_spec(work: Work, roles: list[str], known: Mapping[str, Path]) -> JobSpec:
     """The specification of the evaluation of models by role; `known` has the folders of cached results."""
     payload = Evaluation(
-        examples=str(work.input("examples")),
-        records=str(work.input("records")) if "records" in work.inputs else None,
+        examples=str(work.input(EXAMPLES)),
+        records=str(work.input(RECORDS)) if RECORDS in work.inputs else None,
         models={role: str(work.input(role)) for role in roles},
         digests={role: work.inputs[role] for role in roles},
         recipe=work.recipe,
         known={role: str(folder) for role, folder in known.items()},
     )
-    return _job_spec(work, "evaluate", payload, work.recipe.resources.by_job["evaluate"])
+    return _job_spec(work, work.step, payload, "evaluate")
 
 
 def serving_spec(work: Work, folder: Path) -> JobSpec:
     """The specification of one process that scores test examples through a model version."""
-    alone = {"nodes": 1, "min_nodes": None, "processes": 1}
-    resources = work.recipe.resources.by_job["evaluate"].model_copy(update=alone)
-    return _job_spec(work, "serving", Serving(folder=str(folder)), resources)
+    return _job_spec(work, "serving", Serving(folder=str(folder)), "evaluate")
 
 
-def _job_spec(work: Work, role: Role, payload: Payload, resources: Resources) -> JobSpec:
-    here = platform()
+def _job_spec(work: Work, role: str, payload: Payload, section: str) -> JobSpec:
+    here, resources = platform(), work.recipe.resources.by_job[section]
+    if isinstance(payload, Serving):
+        resources = resources.model_copy(update={"nodes": 1, "min_nodes": None, "processes": 1})
     return JobSpec(
         version=build(),
         role=role,
+        section=f"resources.{section}",
         folder=str(here.job_folder(work.lease)),
         payload=payload,
         resources=resources,
@@ -95,12 +94,11 @@ def _threads(resources: Resources) -> int:
     return platform().cores(resources)
 
 
-def _others(recipe: Recipe, role: Role) -> dict[str, Model]:
+def _others(recipe: Recipe, node: Node) -> dict[str, Model]:
     """The recipe's models that this job does not train, without pretrained ones, which are checked when fetched."""
-    if role == "distill":  # no training comes after it
+    if node.role == STUDENT:  # no training comes after it
         return {}
-    own = "teacher.model" if role == "teacher" else "student.model"
-    others = {where: model for where, model in recipe.models.items() if where != own}
+    others = {where: model for where, model in recipe.models.items() if where != node.model}
     return {where: model for where, model in others.items() if not isinstance(model, PretrainedModel)}
 
 

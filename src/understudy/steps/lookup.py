@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from understudy.errors import Forbidden, UnderstudyError
 from understudy.recipe import Recipe
 from understudy.steps.execution import cached
-from understudy.steps.graph import STEPS, step_names
+from understudy.steps.graph import steps_of
 from understudy.store import Run, StepState, Store
 
 
@@ -32,7 +32,7 @@ def _look_up(store: Store, run: Run) -> Lookup:
     """
     made: dict[str, str] = {}
     states: list[StepState] = []
-    for step in (STEPS[name] for name in step_names(Recipe.model_validate(run.recipe))):
+    for step in steps_of(Recipe.model_validate(run.recipe)).values():
         given = {role: made[role] for role in step.inputs if role in made}
         try:
             world = step.outside(run, store, given)
@@ -54,8 +54,8 @@ def reuse(store: Store, run: Run) -> Lookup:
     Raises:
         Forbidden: a server refuses this account.
     """
-    found = _look_up(store, run)
-    for state in found.states if found.complete else ():
+    lookup, steps = _look_up(store, run), steps_of(Recipe.model_validate(run.recipe))
+    for state in lookup.states if lookup.complete else ():
         run.record(state)
-        STEPS[state.step].follow(run, store)
-    return found
+        steps[state.step].follow(run, store)
+    return lookup

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.errors import InputError
+from understudy.graph import RECORDS, Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
@@ -29,14 +30,14 @@ def _prepare(work: Work) -> None:
     from understudy.data.prepare import prepare
 
     platform().prepare(work.run)
-    prepare(work.recipe.data, work.recipe.task, work.input("records"), work.staged, work.progress)
+    prepare(work.recipe.data, work.recipe.task, work.input(RECORDS), work.staged, work.progress)
 
 
 def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
     """Check, before any training, that the splits are large enough for the gate and for validation."""
     from understudy.evaluate.sufficiency import indistinct, shortfalls
 
-    folder, gate, metric = store.objects.path(inputs["records"]), recipe.gate, recipe.gate_metric
+    folder, gate, metric = store.objects.path(inputs[RECORDS]), recipe.gate, recipe.gate_metric
     counts = json.loads((folder / "records.json").read_text())["counts"]
     examples = counts["test"]
     found = [f"{'.'.join(place)}: {why}" for place, why in shortfalls(recipe.task, metric, gate, examples)]
@@ -44,8 +45,7 @@ def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> No
         why = indistinct(_unlike_most(folder), examples, gate.confidence)
         found = [f"data.test: {why}"] if why else []
     if not counts["validation"]:
-        trained = {"teacher": recipe.teacher.train, "student": recipe.student.train}
-        asking = [section for section, train in trained.items() if train and train.validate_every]
+        asking = [section for section, train in recipe.trainings.items() if train and train.validate_every]
         found += [f"{section}.train.validate_every: {NOTHING_TO_VALIDATE}" for section in asking]
     if found:
         raise InputError("\n".join(found))
@@ -64,14 +64,16 @@ def _unlike_most(records: Path) -> int:
     return sum(tested.values()) - min(tested.get(label, 0) for label in most)
 
 
-PREPARE = Step(
-    name="prepare",
-    role="examples",
-    kind="examples",
-    work=_prepare,
-    functions=(_prepare,),
-    modules=("understudy.data.prepare",),
-    section=_section,
-    check=_check_splits,
-    inputs=("records",),
-)
+def step(node: Node) -> Step:
+    """The step of a node of the kind `prepare`."""
+    return Step(
+        name=node.name,
+        role=node.role,
+        kind="examples",
+        work=_prepare,
+        functions=(_prepare,),
+        modules=("understudy.data.prepare",),
+        section=_section,
+        inputs=node.inputs,
+        check=_check_splits,
+    )

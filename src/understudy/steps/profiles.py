@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
+from understudy.graph import trainings
 from understudy.jobs import attempts
 from understudy.jobs.files import read
 from understudy.jobs.specification import JobSpec
@@ -12,9 +13,6 @@ from understudy.steps.step import Work
 from understudy.store import Run
 from understudy.store.files import read_json, write_json
 from understudy.train.profile import KINDS, RANK_PROFILE, Kind, Profile, RankProfile
-
-TRAININGS = {"teacher": "teacher", "distill": "student", "control": "control"}
-"""The steps that train, and the roles of their models."""
 
 
 def keep_profile(work: Work, spec: JobSpec) -> None:
@@ -82,8 +80,9 @@ def _peak(device: str, precision: str) -> tuple[float | None, str]:
 
 def profiles_of(run: Run) -> dict[str, Profile]:
     """A run's profiles, by the role of the trained model."""
-    found = {role: read_json(run.profiles / f"{step}.json") for step, role in TRAININGS.items()}
-    return {role: profile for role, profile in found.items() if profile}
+    trained = trainings(Recipe.model_validate(run.recipe, by_alias=True))
+    profiles = {node.role: read_json(run.profiles / f"{node.name}.json") for node in trained}
+    return {role: profile for role, profile in profiles.items() if profile}
 
 
 def unprofiled(run: Run) -> Iterator[str]:
@@ -91,10 +90,11 @@ def unprofiled(run: Run) -> Iterator[str]:
     if not run.is_profiled:
         return
     recipe = Recipe.model_validate(run.recipe, by_alias=True)
-    if recipe.teacher.train is None:
-        yield "teacher: no profile: it is used as it is, without a training"
-    trained = [step for step in TRAININGS if step != "teacher" or recipe.teacher.train]
-    states = {step: run.state(step) for step in trained}
+    nodes = trainings(recipe)
+    for node in nodes:
+        if recipe.trainings[node.learner] is None:
+            yield f"{node.name}: no profile: it is used as it is, without a training"
+    states = {node.name: run.state(node.name) for node in nodes if recipe.trainings[node.learner]}
     reused = [step for step, state in states.items() if state and state.state == "reused"]
     if reused:
         yield (

@@ -80,12 +80,12 @@ def _hardware(recipe: Recipe, here: Here) -> Found:
 
     It may be in the table of `understudy plan --table`, so it counts as unknown.
     """
-    given = {name: getattr(recipe.resources, name) for name in ("teacher", "distill", "evaluate")}
-    jobs = [job for job, resources in given.items() if resources and resources.device == "cuda"]
+    by_job = recipe.resources.written
+    jobs = [job for job, resources in by_job.items() if resources.device == "cuda"]
     if jobs and here.models and device_here() == "cpu":
         named = ", ".join(f"resources.{job}.device" for job in jobs)
         yield Note(f"{named}: cuda, and this machine has no GPU; run it on one that has, or in a cluster")
-    for job, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
+    for job, resources in by_job.items():
         if (kind := resources.hardware) and kind not in (known := table()):
             hint = architectures.meant(kind.upper(), known)
             yield Unknown(f"resources.{job}.hardware: {kind} is none of {', '.join(known)}, or of plan --table{hint}")

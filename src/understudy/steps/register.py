@@ -7,10 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from understudy import __version__
+from understudy.graph import EXAMPLES, MEASURES, REGISTRATION, VERDICT, Node, nodes
 from understudy.recipe import Recipe
+from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.revision import TRAINING, revision
 from understudy.steps.environment import RUN, tracking_uri
-from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
+from understudy.steps.evidence import lineage, reported_recipe, trained
+from understudy.steps.graph import state_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
@@ -46,10 +49,11 @@ def _register(work: Work) -> None:
         work.recipe,
         model=work.input(work.recipe.candidate),
         digest=work.inputs[work.recipe.candidate],
-        measures=work.input("measures"),
-        verdict=work.input("verdict"),
+        measures=work.input(MEASURES),
+        verdict=work.input(VERDICT),
         models={role: work.input(role) for role in trained(work)},
-        examples=work.input("examples"),
+        steps={node.role: node.name for node in nodes(work.recipe)},
+        examples=work.input(EXAMPLES),
         lineage={**lineage(work), **_provenance(work.recipe)},
     )
     scored = partial(prove, work) if can_be_proved(work.recipe) else None
@@ -68,7 +72,7 @@ def _remember(work: Work) -> None:
     """Record the server for gc; one with accounts may hide versions from an account, so record their digests too."""
     from understudy.registry.server import database, identity
 
-    roles = () if database(work.tracking_uri) else (work.recipe.candidate, "teacher")
+    roles = () if database(work.tracking_uri) else (work.recipe.candidate, TEACHER)
     digests = [work.inputs[role] for role in roles if role in work.inputs]
     work.store.remember_server(identity(work.tracking_uri, work.store.folder.parent), digests)
 
@@ -97,7 +101,7 @@ def _outcome(result: Result) -> str:
     found = read_json(result.path / FILE)
     page = for_people(found["url"])
     if found["version"] is None:
-        return f"the gate rejected the {found.get('candidate', 'student')}: recorded at {page}, no version"
+        return f"the gate rejected the {found.get('candidate', STUDENT)}: recorded at {page}, no version"
     return f"version {found['version']} of {found['name']}, {page}"
 
 
@@ -108,30 +112,32 @@ def _tell_verdict(run: Run, store: Store) -> None:
     from understudy.registry.register import Registration
     from understudy.registry.verdict import keep_verdict
 
-    state = run.state("register")
+    state = state_of(run, REGISTRATION)
     if state and state.state == "reused" and state.digest:
         registered = Registration(**read_json(store.objects.path(state.digest) / FILE))
         keep_verdict(run, tracking_uri(store), Recipe.model_validate(run.recipe).experiment, registered)
 
 
-REGISTER = Step(
-    name="register",
-    role="registration",
-    kind="registration",
-    work=_register,
-    # MLflow stores the source files of the last two with a version.
-    modules=(
-        "understudy.registry.register",
-        "understudy.registry.loaded",
-        "understudy.evaluate.served",
-        "understudy.registry.serving",
-        "understudy.data.images",
-    ),
-    functions=(_register, reported_recipe, lineage, trained),
-    section=_section,
-    inputs=("measures", "verdict", *LINEAGE),
-    outside=_server,
-    still_holds=_is_still_registered,
-    outcome=_outcome,
-    follow=_tell_verdict,
-)
+def step(node: Node) -> Step:
+    """The step of a node of the kind `registration`."""
+    return Step(
+        name=node.name,
+        role=node.role,
+        kind="registration",
+        work=_register,
+        # MLflow stores the source files of the last two with a version.
+        modules=(
+            "understudy.registry.register",
+            "understudy.registry.loaded",
+            "understudy.evaluate.served",
+            "understudy.registry.serving",
+            "understudy.data.images",
+        ),
+        functions=(_register, reported_recipe, lineage, trained),
+        section=_section,
+        inputs=node.inputs,
+        outside=_server,
+        still_holds=_is_still_registered,
+        outcome=_outcome,
+        follow=_tell_verdict,
+    )

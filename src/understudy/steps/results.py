@@ -107,7 +107,7 @@ def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "batch_size": recipe.evaluate.batch_size,
         "stride": recipe.evaluate.stride or recipe.text.sequence_length,
         "precision": recipe.evaluate.precision,
-        "device": platform().job_device(recipe.resources.by_job["evaluate"]),
+        "device": platform().job_device(recipe.resources.evaluation),
         "code": code,
     }
 

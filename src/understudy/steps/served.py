@@ -82,7 +82,7 @@ def can_be_proved(recipe: Recipe) -> bool:
     """Whether one process should have memory for the model; in a cluster it may have been measured in shards."""
     if not platform().remote:
         return True
-    resources = recipe.resources.by_job["evaluate"]
+    resources = recipe.resources.evaluation
     return not degrees(recipe.evaluate.strategy, resources.nodes, resources.processes, "resources.evaluate").shards
 
 

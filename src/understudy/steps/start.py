@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from understudy.errors import Forbidden, InputError, UnderstudyError
+from understudy.graph import GATE
 from understudy.recipe import Recipe
 from understudy.recipe.file import read_values
 from understudy.recipe.overrides import split_overrides
 from understudy.steps.environment import RUN, open_store, tracking_uri
 from understudy.steps.gate import decision
-from understudy.steps.graph import step_names
+from understudy.steps.graph import state_of, step_names
 from understudy.steps.lookup import Lookup, reuse
 from understudy.store import Run, Store
 
@@ -95,7 +96,7 @@ def _sign_in(store: Store, run: Run, recipe: Recipe) -> None:
 
 
 def _decision(store: Store, run: Run) -> Literal["approved", "rejected"]:
-    state = run.state("gate")
+    state = state_of(run, GATE)
     assert state is not None
     return decision(store.objects.path(state.digest))
 

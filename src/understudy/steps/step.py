@@ -27,6 +27,10 @@ class Result:
     facts: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
     """The digests of its inputs, by role."""
+    kind: str = ""
+    """The object's kind."""
+    outcome: str = ""
+    """The outcome as text, for the last line of a task's log."""
 
     @property
     def said(self) -> str:
@@ -121,15 +125,20 @@ class Step:
     check: Callable[[Recipe, Store, Mapping[str, str]], None] = lambda recipe, store, inputs: None
     """Raises InputError if the inputs show that the run is in vain; called before the cache lookup."""
     inputs: tuple[str, ...] = ()
-    """Roles of its inputs from other steps; a pipeline may lack some."""
+    """Roles of its inputs from other steps."""
     outside: Callable[[Run, Store, Mapping[str, str]], World] = lambda run, store, inputs: World()
     """The parts of the key from outside the recipe and the store, for a run and its inputs' digests."""
     still_holds: Callable[[Path, Store], bool] = lambda path, store: True
     """Whether a cached result is still valid outside the store."""
     outcome: Callable[[Result], str] = lambda result: result.said
-    """The outcome as text, for the last line of a task's log."""
+    """A result's outcome as text."""
     follow: Callable[[Run, Store], None] = lambda run, store: None
     """A hook that runs once there is a result, computed or cached."""
+
+    def result(self, digest: str, path: Path, facts: Mapping[str, Any], inputs: Mapping[str, str] = {}) -> Result:
+        """The result that an object is."""
+        result = Result(self.name, digest, path, facts, inputs, self.kind)
+        return replace(result, outcome=self.outcome(result))
 
 
 class Parts(TypedDict):

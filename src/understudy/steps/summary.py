@@ -6,6 +6,8 @@ from typing import Any, NotRequired, TypedDict
 
 from understudy.errors import printable
 from understudy.evaluate.contents import Measures, Verdict
+from understudy.graph import MEASURES, RECORDS, REGISTERED, VERDICT, nodes
+from understudy.recipe import Recipe
 from understudy.steps.profiles import profiles_of, unprofiled
 from understudy.store import Run, Store
 from understudy.store.files import read_json
@@ -46,12 +48,13 @@ class Summary:
 
 def summary_of(store: Store, run: Run) -> Summary:
     """A run's outcome so far."""
-    records = _content(store, run, "ingest", "records.json")
+    names = {node.role: node.name for node in nodes(Recipe.model_validate(run.recipe))}
+    records = _content(store, run, names[RECORDS], "records.json")
     return Summary(
         run.id,
-        _content(store, run, "gate", "verdict.json"),
-        _content(store, run, "evaluate", "measures.json"),
-        _content(store, run, "register", "registration.json"),
+        _content(store, run, names[VERDICT], "verdict.json"),
+        _content(store, run, names[MEASURES], "measures.json"),
+        _content(store, run, names[REGISTERED], "registration.json"),
         [*run.notes, *_of_records(records), *unprofiled(run)],
         profiles_of(run),
     )

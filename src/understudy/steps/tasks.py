@@ -9,11 +9,13 @@ from prometheus_client import Gauge
 
 from understudy import installation, logs, metrics
 from understudy.errors import Rejected, UnderstudyError
+from understudy.graph import GATE, REGISTRATION, Kind, node_of
 from understudy.launch.kubernetes.rendering import task_config
+from understudy.recipe import Recipe
 from understudy.steps import last_words
 from understudy.steps.environment import open_store
 from understudy.steps.execution import execute, result_of
-from understudy.steps.graph import STEPS, inputs_of
+from understudy.steps.graph import inputs_of, step_of, steps_of
 from understudy.steps.signals import connect_to_run
 from understudy.steps.start import Begun, start
 from understudy.steps.step import Result
@@ -36,8 +38,9 @@ def run_step(name: str, run_id: str) -> Result:
         run_id: as returned by start().
     """
     STARTED.labels(run_id, name).set_to_current_time()
-    step, store = STEPS[name], open_store()
+    store = open_store()
     run = store.run(run_id)
+    step = steps_of(Recipe.model_validate(run.recipe))[name]
     connect_to_run(run)
     given = inputs_of(step, run)
     world = step.outside(run, store, given)
@@ -45,7 +48,7 @@ def run_step(name: str, run_id: str) -> Result:
     step.follow(run, store)
     state = run.state(name)
     how = state.state if state else "done"
-    log.info("%s: %s: %s %s", name, how, step.kind, ": ".join(filter(None, (result.digest[:12], step.outcome(result)))))
+    log.info("%s: %s: %s %s", name, how, step.kind, ": ".join(filter(None, (result.digest[:12], result.outcome))))
     return result
 
 
@@ -58,7 +61,7 @@ def start_component(
         installation.check()
         begun = start(values, overrides, seed, job_id, steps)
         if fails and begun.found == "rejected":
-            raise _rejection(ended("gate", begun.run), ended("register", begun.run))
+            raise _rejection(begun.run)
         return begun
     except UnderstudyError as error:
         _fail(error)
@@ -81,25 +84,33 @@ def component(name: str, run_id: str, task: Mapping[str, Any] | None = None) -> 
         _fail(error)
 
 
-def ended(name: str, run_id: str) -> Result:
-    """The result of a finished step of the run."""
+def ended(kind: Kind, run_id: str) -> Result:
+    """The result of a finished step of the run, of a kind of which it has one."""
     store = open_store()
-    state = store.run(run_id).state(name)
-    assert state is not None, f"{name} has not begun in {run_id}"
-    assert state.digest, f"{name} has not ended in {run_id}"
-    return result_of(STEPS[name], store, state.digest)
+    run = store.run(run_id)
+    step = step_of(node_of(Recipe.model_validate(run.recipe), kind))
+    state = run.state(step.name)
+    assert state is not None, f"{step.name} has not begun in {run_id}"
+    assert state.digest, f"{step.name} has not ended in {run_id}"
+    return result_of(step, store, state.digest)
+
+
+def verdict_of(run_id: str) -> Result:
+    """The verdict of a run whose gate has finished."""
+    return ended(GATE, run_id)
 
 
 def reject(run_id: str, fails: bool) -> None:
     """Record in MLflow that a run's student was rejected; exit with code 3 if `fails` is set."""
-    registered = component("register", run_id)
+    recipe = Recipe.model_validate(open_store().run(run_id).recipe)
+    component(node_of(recipe, REGISTRATION).name, run_id)
     if fails:
-        _fail(_rejection(ended("gate", run_id), registered))
+        _fail(_rejection(run_id))
 
 
-def _rejection(verdict: Result, registered: Result) -> Rejected:
+def _rejection(run_id: str) -> Rejected:
     """The error with the failed rules and the location of the evidence."""
-    rules, record = STEPS["gate"].outcome(verdict), STEPS["register"].outcome(registered)
+    rules, record = ended(GATE, run_id).outcome, ended(REGISTRATION, run_id).outcome
     return Rejected(f"{rules}; {record}; fail_when_rejected makes this run a failed one")
 
 

@@ -1,70 +1,71 @@
-"""Running a training: its job, recorded in MLflow and watched, and the delivery of its model to the store."""
+"""Examples -> a model: the teacher, the student, or the control, which is the student without its teacher.
 
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
+A pretrained teacher without `train` is fetched and used as it is.
+"""
 
-from understudy.jobs.payload import Training
-from understudy.jobs.specification import JobSpec
-from understudy.launch.platform import platform
-from understudy.models.facts import HISTORY
-from understudy.models.trust import SECTIONS, check_delivered
-from understudy.models.weight_files import weight_bytes
-from understudy.recipe import ArchitectureModel, FactoryModel, Model, Train
-from understudy.steps.delivery import deliver_model
-from understudy.steps.job import run_job
-from understudy.steps.profiles import keep_profile
-from understudy.steps.resharding import go_on
-from understudy.steps.step import Work
-from understudy.store.files import read_json
-from understudy.train.validated import best_step
+import os
+from collections.abc import Mapping
+from functools import partial
 
-
-def train(work: Work, spec: JobSpec) -> None:
-    """Run a training to completion; the model becomes the step's result.
-
-    Raises:
-        UnderstudyError: the training failed or was stopped.
-    """
-    assert isinstance(spec.payload, Training)
-    platform().prepare(work.run)
-    go_on(work, spec)
-    with _record(work, spec):
-        output = run_job(work, spec)
-    if spec.profile:
-        keep_profile(work, spec)
-    initial = spec.payload.initial
-    deliver_model(output, work.staged, Path(initial) if initial else None)
-    where = SECTIONS["teacher" if spec.role == "teacher" else "student"]
-    payload = spec.payload
-    check_delivered(work.staged, payload.model, payload.train, Path(payload.examples), where)
-    work.facts.update({"model": _name(payload.model), "bytes": weight_bytes(work.staged)})
-    if payload.train.precision == "fp8":
-        work.facts["trained_in"] = "fp8"
-    if payload.train.validate_every:
-        work.facts.update(_by_validation(read_json(output / HISTORY), payload.train))
+from understudy.graph import Node
+from understudy.models.pretrained import Head
+from understudy.recipe import LABELS, ObjectiveSection, Recipe, Train
+from understudy.recipe.roles import TEACHER
+from understudy.revision import TRAINING
+from understudy.steps.fetching import fetched_model
+from understudy.steps.identity import model_identity, objectives_identity, training_identity
+from understudy.steps.job_spec import training_spec
+from understudy.steps.model_job import train
+from understudy.steps.naming import check_student_names
+from understudy.steps.step import Step, Work
+from understudy.store import Store
 
 
-def _by_validation(curve: list[dict[str, Any]], train: Train) -> dict[str, str]:
-    """The results of validation: the step where training ended early, and the step of the model's weights."""
-    facts, last = {}, curve[-1]["step"]
-    if train.patience and train.steps and last < train.steps:
-        facts["ended_early"] = f"after {last:,} of {train.steps:,} steps"
-    if train.keep_best:
-        facts["weights_of"] = f"step {best_step(curve):,}"
-    return facts
+def step(node: Node) -> Step:
+    """The step of a training."""
+    return Step(
+        name=node.name,
+        role=node.role,
+        kind="model",
+        work=partial(_train, node),
+        modules=TRAINING,
+        section=partial(_section, node),
+        inputs=node.inputs,
+    )
 
 
-def _name(model: Model) -> str:
-    """A model's name in the recipe: its type, factory or pretrained id."""
-    if isinstance(model, ArchitectureModel):
-        return str(model.type)
-    return model.factory if isinstance(model, FactoryModel) else model.pretrained
+def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
+    resources = recipe.resources.by_job[node.resources]
+    teacher = {"teacher_precision": recipe.student.teacher_precision} if node.has_teacher else {}
+    return {
+        "model": model_identity(recipe.models[node.model], store, node.model),
+        **training_identity(settings(node, recipe), resources, recipe.seed),
+        **teacher,
+        **objectives_identity(objectives(node, recipe)),
+    }
 
 
-def _record(work: Work, spec: JobSpec) -> AbstractContextManager[None]:
-    """MLflow's nested run of the step, with the curve while it grows."""
-    from understudy.registry.recorder import Recorder
+def settings(node: Node, recipe: Recipe) -> Train | None:
+    """The settings of a training; None for a teacher that is used as it is."""
+    return recipe.trainings[node.learner]
 
-    tags = {f"understudy.{role}": digest for role, digest in work.inputs.items()}
-    return Recorder(work.run, work.tracking_uri, work.recipe.experiment, tags).follow(work.step, spec.metrics)
+
+def objectives(node: Node, recipe: Recipe) -> tuple[ObjectiveSection, ...]:
+    """The objectives of a training: without a teacher, the labels."""
+    return recipe.objectives if node.has_teacher else LABELS
+
+
+def _train(node: Node, work: Work) -> None:
+    recipe, train_settings = work.recipe, settings(node, work.recipe)
+    head: Head = "new" if train_settings else "kept"
+    initial = fetched_model(work, recipe.models[node.model], node.model, head)
+    if train_settings is None:
+        assert initial is not None
+        for path in initial.iterdir():
+            os.link(path, work.staged / path.name)
+        return
+    if node.role == TEACHER:
+        check_student_names(work)
+    if node.has_teacher and recipe.student.teacher_precision != "fp32":
+        work.facts["teacher_precision"] = recipe.student.teacher_precision
+    train(work, training_spec(work, node, train_settings, initial, objectives(node, recipe)))

@@ -13,7 +13,7 @@ class TrainingJob:
     """A model to train, its objectives and its data."""
 
     model: Model
-    section: Literal["teacher.model", "student.model"]
+    section: str
     """The model's path in the recipe."""
     train: Train
     objectives: tuple[ObjectiveSection, ...]

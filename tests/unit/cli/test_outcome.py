@@ -3,8 +3,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests import ROOT
 from understudy.cli.outcome import _problems, _registered, _shortest, _where, show_verdict
-from understudy.store import Run, StepState
+from understudy.recipe.file import load
+from understudy.store import Run, StepState, Store
 
 
 def test_a_path_is_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +66,8 @@ def test_a_verdict_s_last_lines_say_what_was_recovered_and_what_to_change(capsys
 
 
 def test_an_alias_that_did_not_move_is_told_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "steps").mkdir()
-    run, made = Run(tmp_path), {"name": "digits", "version": "1"}
+    recipe = load(ROOT / "recipes" / "digits.yaml").model_dump(mode="json", by_alias=True)
+    run, made = Store(tmp_path).create_run("digits", recipe, ""), {"name": "digits", "version": "1"}
     assert _registered(run, made) == "registered: digits version 1, alias challenger"
     stays = {**made, "stays": "version 2, which has it, is newer"}
     assert _registered(run, stays) == (

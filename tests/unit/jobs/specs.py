@@ -15,6 +15,7 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
     """A training job of one process in a folder; changes, of the payload too, may be given as JSON has them."""
     payload = {
         "kind": "training",
+        "learner": "teacher",
         "examples": f"{folder}/examples",
         "initial": None,
         "teacher": None,
@@ -30,10 +31,13 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "folder": str(folder),
         "payload": payload,
         "resources": {},
+        "section": "resources.teacher",
         "threads": 1,
         "device": "cpu",
         "logs": f"{folder}/logs",
     }
+    if changes.get("role") in ("control", "distill"):
+        payload["learner"], rest["section"] = "student", "resources.distill"
     known = {field.name for field in fields(Training)}
     payload.update({name: value for name, value in changes.items() if name in known})
     rest.update({name: value for name, value in changes.items() if name not in known})
@@ -53,7 +57,9 @@ def evaluation_spec(folder: Path | str, **changes: Any) -> JobSpec:
         **changes,
     }
     training = TypeAdapter(JobSpec).dump_python(job_spec(folder), mode="json", by_alias=True)
-    return TypeAdapter(JobSpec).validate_python({**training, "role": "evaluate", "payload": payload})
+    return TypeAdapter(JobSpec).validate_python(
+        {**training, "role": "evaluate", "section": "resources.evaluate", "payload": payload}
+    )
 
 
 def training(job: JobSpec) -> Training:

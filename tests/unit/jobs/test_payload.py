@@ -41,10 +41,3 @@ def test_all_models_are_read_and_the_results_that_are_known() -> None:
         "student": "/f/student",
         "results of teacher": "/k",
     }
-
-
-def test_an_evaluations_section_is_its_own(tmp_path: Path) -> None:
-    spec = evaluation_spec(tmp_path)
-    assert spec.section == "resources.evaluate"
-    assert replace(spec, role="control").section == "resources.distill"
-    assert replace(spec, role="serving").section == "resources.evaluate"

@@ -61,7 +61,7 @@ def test_a_rank_that_said_nothing_has_no_outcome(tmp_path: Path) -> None:
     [
         (lambda values: values.pop("resources"), "resources: Field required"),
         (lambda values: values["payload"]["train"].update(clip_norm=1.0), r"train\.clip_norm: Extra inputs"),
-        (lambda values: values.update(role="editor"), "role: Input should be 'teacher', 'distill'"),
+        (lambda values: values["payload"].pop("learner"), r"payload\.training\.learner: Field required"),
     ],
 )
 def test_a_job_that_another_image_wrote_is_refused_with_its_version(

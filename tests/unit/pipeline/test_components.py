@@ -13,6 +13,8 @@ from kfp import dsl
 from tests import ROOT
 from understudy import steps
 from understudy.components.evaluate import classifier
+from understudy.graph import Kind, nodes
+from understudy.recipe.file import load
 from understudy.steps.lookup import Lookup
 from understudy.steps.start import Begun
 from understudy.steps.step import Result
@@ -29,6 +31,10 @@ VERDICT: dict[str, Any] = {
     "control": None,
     "recovered": None,
 }
+
+
+KINDS = {node.name: node.kind for node in nodes(load(ROOT / "recipes" / "digits.yaml"))}
+"""The kind of each node of digits."""
 
 
 def component(name: str) -> Any:
@@ -61,8 +67,11 @@ def given(name: str, parameter: str) -> bool:
     return parameter in component(name).component_spec.inputs
 
 
-def test_there_is_a_component_for_each_step() -> None:
-    assert sorted(["start", "rejected", *steps.STEPS]) == FOLDERS
+def test_there_is_a_component_for_each_kind_of_node() -> None:
+    assert sorted({"start", "rejected", *(kind.name for kind in KINDS.values())}) == FOLDERS
+    assert {kind.component for kind in KINDS.values()} == {
+        f"understudy.components.{kind.name}.component" for kind in KINDS.values()
+    }
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -75,9 +84,10 @@ def test_a_components_metadata_says_what_it_is(name: str) -> None:
     assert about["output"]
 
 
-@pytest.mark.parametrize("name", steps.STEPS)
-def test_a_component_takes_the_run_and_what_was_set_on_its_task(name: str) -> None:
-    assert set(component(name).component_spec.inputs) - {"task"} == {"run"}
+@pytest.mark.parametrize("kind", set(KINDS.values()), ids=lambda kind: kind.name)
+def test_a_component_takes_the_run_its_node_and_the_settings_of_its_task(kind: Kind) -> None:
+    expected = {"run", "node", "task"} if kind.launches else {"run", "node"}
+    assert set(component(kind.name).component_spec.inputs) == expected
 
 
 def test_a_classifier_is_measured_like_any_model_and_shows_its_confusion_too() -> None:
@@ -101,7 +111,8 @@ def test_a_components_body_is_thin(path: Path) -> None:
 
 def result(step: str, folder: Path) -> Result:
     facts = {"accuracy": 0.5, "version": None, "name": "n", "url": "u", "candidate": "control"}
-    return Result(step, "digest", folder, facts, {"student": "digest of student", "control": "digest of control"})
+    inputs = {"student": "digest of student", "control": "digest of control"}
+    return steps.steps_of(load(ROOT / "recipes" / "digits.yaml"))[step].result("digest", folder, facts, inputs)
 
 
 @pytest.fixture
@@ -116,16 +127,17 @@ def content(tmp_path: Path) -> Path:
 
 def carried(spec: dict[str, Any], name: str, folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
     """What the source that a task carries returns, with nothing of its module around it, and its artifacts."""
+    kind = KINDS[name].name if name in KINDS else name
     namespace: dict[str, Any] = {"NamedTuple": NamedTuple}  # kfp's executor imports all of typing
     exec(embedded(spec, name), namespace)
     outputs = {
         role: SimpleNamespace(path=folder / f"{role}.out", metadata={}, schema_title="system.Model")
-        for role in artifacts(name)
+        for role in artifacts(kind)
     }
-    return namespace[name](**given, **outputs), outputs
+    return namespace[kind](**given, **outputs), outputs
 
 
-@pytest.mark.parametrize("name", steps.STEPS)
+@pytest.mark.parametrize("name", KINDS)
 def test_the_source_that_a_task_carries_runs_alone(
     monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any], name: str
 ) -> None:
@@ -137,11 +149,10 @@ def test_the_source_that_a_task_carries_runs_alone(
         return result(step, content)
 
     monkeypatch.setattr(steps, "component", execute)
-    task = {"task": dsl.TaskConfig(node_selector={"gpu": "h100"})} if "task" in metadata(name)["inputs"] else {}
-    returned, outputs = carried(spec, name, content, run="run-1", **task)
+    task = {"task": dsl.TaskConfig(node_selector={"gpu": "h100"})} if KINDS[name].launches else {}
+    returned, outputs = carried(spec, name, content, run="run-1", node=name, **task)
     assert returned == (("approved", "run-1") if name == "gate" else "run-1")
     assert calls == [(name, "run-1", *(vars(found) for found in task.values()))]
-    assert bool(task) == (name in ("teacher", "distill", "control", "evaluate"))
     shown = next(artifact for role, artifact in outputs.items() if role != "report")
     assert shown.metadata["accuracy"] == 0.5
     assert shown.metadata.get("digest") == ("digest of control" if name == "register" else "digest")
@@ -155,7 +166,7 @@ def test_a_rejection_shows_the_verdict_that_is_there(
     monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any]
 ) -> None:
     rejections = []
-    monkeypatch.setattr(steps, "ended", lambda step, run: result(step, content))
+    monkeypatch.setattr(steps, "verdict_of", lambda run: result("gate", content))
     monkeypatch.setattr(steps, "reject", lambda *given: rejections.append(given))
     returned, outputs = carried(spec, "rejected", content, run="run-1", fails=True)
     assert returned == "run-1"

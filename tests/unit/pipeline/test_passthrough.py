@@ -48,8 +48,8 @@ Compiled = Callable[[Callable[[Any], None]], tuple[dict[str, Any], dict[str, Any
 @pytest.fixture
 def compile_with(recipe: Recipe, tmp_path: Path) -> Compiled:
     def compiled(add: Callable[[Any], None]) -> tuple[dict[str, Any], dict[str, Any]]:
-        def both(task: Any) -> None:
-            settle(task)
+        def both(task: Any, launches: bool) -> None:
+            settle(task, launches)
             if task.name in LAUNCHING:
                 add(task)
 
@@ -92,9 +92,9 @@ def handed_over(ir: dict[str, Any], pods: dict[str, Any], name: str) -> dict[str
 
 
 SHOWN = {
-    "teacher": {"teacher_model": "system.Model"},
-    "distill": {"student_model": "system.Model"},
-    "control": {"control_model": "system.Model"},
+    "teacher": {"model": "system.Model"},
+    "distill": {"model": "system.Model"},
+    "control": {"model": "system.Model"},
     "evaluate": {"metrics": "system.Metrics", "confusion": "system.ClassificationMetrics"},
 }
 """Each task's artifacts."""
@@ -116,7 +116,7 @@ def carried(
     namespace: dict[str, Any] = {}
     exec(source, namespace)
     (folder / MEASURES).write_text('{"confusion": null}')  # what evaluate shows of itself
-    inputs = {"run": "run", "task": handed_over(ir, pods, name)}
+    inputs = {"run": "run", "node": name, "task": handed_over(ir, pods, name)}
     shown = {
         one: {"name": one, "type": {"schemaTitle": schema}, "uri": str(folder / one), "metadata": {}}
         for one, schema in SHOWN[name].items()
@@ -129,7 +129,9 @@ def carried(
             "outputFile": str(folder / "output.json"),
         },
     }
-    Executor(executor_input=given, function_to_execute=namespace[name]).execute()
+    Executor(
+        executor_input=given, function_to_execute=namespace["evaluate" if name == "evaluate" else "train"]
+    ).execute()
     return found[0]
 
 

@@ -12,9 +12,9 @@ import understudy
 from tests import ROOT
 from tests.unit.steps.champions import FACTS, described
 from understudy.recipe import Recipe
-from understudy.recipe.file import from_values, load
+from understudy.recipe.file import load
 from understudy.revision import Revision, revision
-from understudy.steps import STEPS, identity, ingest, step_names
+from understudy.steps import identity, ingest, steps_of
 from understudy.steps import step as step_module
 from understudy.steps.graph import inputs_of
 from understudy.steps.step import parts
@@ -77,19 +77,8 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def digits() -> Recipe:
-    return load(RECIPES / "digits.yaml")
-
-
-@pytest.fixture
 def pydoc() -> Recipe:
     return load(RECIPES / "pydoc.yaml")
-
-
-@pytest.fixture
-def change() -> Callable[..., Recipe]:
-    """A recipe with overrides."""
-    return lambda recipe, *overrides: from_values(recipe.model_dump(mode="json", by_alias=True), overrides, "test")
 
 
 @pytest.fixture
@@ -106,10 +95,10 @@ def keys(store: Store) -> Keys:
     ) -> dict[str, str]:
         found: dict[str, str] = {}
         run = store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), "")
-        for name in step_names(recipe):
-            given = inputs_of(STEPS[name], run)
+        for name, step in steps_of(recipe).items():
+            given = inputs_of(step, run)
             decided_by: dict[str, Any] = parts(
-                STEPS[name], recipe, store, {**given, **inputs.get(name, {})}, world.get(name, {})
+                step, recipe, store, {**given, **inputs.get(name, {})}, world.get(name, {})
             )
             found[name] = sha256(canonical(decided_by))
             run.record(StepState(name, "done", digest=sha256(f"the object of {found[name]}".encode())))

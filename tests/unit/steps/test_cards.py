@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from kfp import dsl
 
+from tests import ROOT
 from understudy.recipe import Recipe
+from understudy.recipe.file import load
 from understudy.registry.server import PAGES
-from understudy.steps import step_names
+from understudy.steps import step_names, steps_of
 from understudy.steps.cards import card, show, show_confusion, show_start, show_verdict
 from understudy.steps.environment import HOME
 from understudy.steps.lookup import Lookup
@@ -33,7 +35,7 @@ VERDICT = {
 
 
 def result(step: str, folder: Path, **facts: Any) -> Result:
-    return Result(step, "d" * 64, folder, facts)
+    return steps_of(load(ROOT / "recipes" / "digits.yaml"))[step].result("d" * 64, folder, facts)
 
 
 def test_a_verdicts_card_has_its_decision_rules_and_intervals(tmp_path: Path) -> None:

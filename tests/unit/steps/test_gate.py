@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from understudy.graph import GATE, node_of
 from understudy.recipe import Recipe
 from understudy.steps.champion import FILE
-from understudy.steps.gate import GATE
+from understudy.steps.gate import step
 from understudy.store import Run, Store
 from understudy.store.files import write_json
 
@@ -22,7 +23,8 @@ def examples(store: Store, files: Mapping[str, bytes] = SPLIT) -> str:
 
 
 def facts(store: Store, run: Run, given: str, student: str = "a" * 64, control: str = "c" * 64) -> Mapping[str, str]:
-    return GATE.outside(run, store, {"examples": given, "student": student, "control": control}).facts
+    gate = step(node_of(Recipe.model_validate(run.recipe), GATE))
+    return gate.outside(run, store, {"examples": given, "student": student, "control": control}).facts
 
 
 def new_run(store: Store, recipe: Recipe) -> Run:

@@ -21,7 +21,7 @@ from understudy.recipe import Recipe
 from understudy.recipe.sources import SOURCES
 from understudy.revision import TRAINING as TRAINING_MODULES
 from understudy.revision import modules_reached
-from understudy.steps import STEPS, identity
+from understudy.steps import identity, steps_of
 from understudy.steps.evidence import reported_recipe
 from understudy.steps.step import parts
 from understudy.store import Store
@@ -139,7 +139,7 @@ def test_how_documents_are_packed_is_said_where_it_is_another_way_than_ever(
     pydoc: Recipe, change: Change, store: Store
 ) -> None:
     """So recipes from before there was a choice keep their keys."""
-    prepare, packed = STEPS["prepare"].section, change(pydoc, "data.text.packing=documents")
+    prepare, packed = steps_of(pydoc)["prepare"].section, change(pydoc, "data.text.packing=documents")
     assert "packing" not in json.dumps([prepare(pydoc, store), reported_recipe(pydoc)])
     assert prepare(packed, store)["text"] == {**prepare(pydoc, store)["text"], "packing": "documents"}
     assert reported_recipe(packed)["data"]["text"]["packing"] == "documents"
@@ -360,7 +360,7 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
 @pytest.mark.parametrize(
     ("module", "before", "after", "expected"),
     [
-        ("steps/evaluate.py", '"control", "champion")', '"champion", "control")', EVALUATE),
+        ("steps/evaluate.py", "CONTROL, CHAMPION)", "CHAMPION, CONTROL)", EVALUATE),
         ("steps/evidence.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
         ("steps/job_spec.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", set()),
     ],
@@ -554,7 +554,7 @@ def test_a_keys_parts_are_plain_data_and_hold_no_path_of_a_source(
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"x")
     recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path}}}")
-    assert str(tmp_path) not in json.dumps(parts(STEPS["ingest"], recipe, store, {}, {}))
+    assert str(tmp_path) not in json.dumps(parts(steps_of(recipe)["ingest"], recipe, store, {}, {}))
 
 
 def test_where_a_pretrained_folder_lies_has_no_say(tmp_path: Path, keys: Keys, digits: Recipe, change: Change) -> None:
@@ -571,6 +571,6 @@ def test_the_code_of_a_factory_has_a_say_in_what_is_measured(
     (tmp_path / "measured_net.py").write_text("import torch")
     monkeypatch.syspath_prepend(str(tmp_path))
     recipe = change(digits, "student.model={factory: 'measured_net:make'}")
-    before = STEPS["evaluate"].section(recipe, store)
+    before = steps_of(recipe)["evaluate"].section(recipe, store)
     (tmp_path / "measured_net.py").write_text("import torch  # another forward")
-    assert STEPS["evaluate"].section(recipe, store) != before
+    assert steps_of(recipe)["evaluate"].section(recipe, store) != before

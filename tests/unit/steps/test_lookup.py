@@ -7,7 +7,7 @@ import pytest
 
 from understudy.errors import Forbidden, UnderstudyError
 from understudy.recipe import Recipe
-from understudy.steps import STEPS, lookup
+from understudy.steps import lookup, steps_of
 from understudy.steps.execution import execute
 from understudy.steps.lookup import reuse
 from understudy.steps.step import Step, Work, World
@@ -36,8 +36,7 @@ Change = Callable[[Step], Step]
 
 @pytest.fixture(autouse=True)
 def chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "STEPS", CHAIN)
-    monkeypatch.setattr(lookup, "step_names", lambda recipe: list(NAMES))
+    monkeypatch.setattr(lookup, "steps_of", lambda recipe: CHAIN)
 
 
 def new(store: Store, digits: Recipe) -> Run:
@@ -73,7 +72,7 @@ def test_one_step_that_is_not_there_is_enough_to_record_nothing(store: Store, di
     through(store, new(store, digits))
     other = replace(CHAIN[missing], section=lambda recipe, store: {"changed": 1})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookup, "STEPS", {**CHAIN, missing: other})
+        patch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, missing: other})
         run = new(store, digits)
         found = reuse(store, run)
     assert not found.complete
@@ -92,7 +91,7 @@ def test_what_no_longer_holds_in_the_world_is_not_found(
 ) -> None:
     through(store, new(store, digits))
     gone = replace(CHAIN["gate"], still_holds=lambda path, store: False)
-    monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "gate": gone})
+    monkeypatch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, "gate": gone})
     assert not reuse(store, new(store, digits)).complete
 
 
@@ -109,7 +108,7 @@ def test_what_cannot_be_told_now_is_left_to_its_own_task(
     store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     through(store, new(store, digits))
-    monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "prepare": change(CHAIN["prepare"])})
+    monkeypatch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, "prepare": change(CHAIN["prepare"])})
     run = new(store, digits)
     found = reuse(store, run)
     assert (len(found.states), found.complete, found.problem) == (1, False, "MLflow does not answer")
@@ -123,7 +122,9 @@ def test_a_missing_right_is_told_and_not_taken_for_a_step_that_is_not_there(
         raise Forbidden("MLflow refuses access (403)")
 
     through(store, new(store, digits))
-    monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "prepare": replace(CHAIN["prepare"], outside=refusing)})
+    monkeypatch.setattr(
+        lookup, "steps_of", lambda recipe: {**CHAIN, "prepare": replace(CHAIN["prepare"], outside=refusing)}
+    )
     with pytest.raises(Forbidden):
         reuse(store, new(store, digits))
 
@@ -134,12 +135,12 @@ def test_what_follows_a_step_follows_one_that_was_found(
     through(store, new(store, digits))
     told: list[str] = []
     following = replace(CHAIN["gate"], follow=lambda run, store: told.append(run.id))
-    monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "gate": following})
+    monkeypatch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, "gate": following})
     run = new(store, digits)
     assert reuse(store, run).complete
     assert told == [run.id]
 
 
-def test_every_step_has_a_role_of_its_own() -> None:
-    assert len({one.role for one in STEPS.values()}) == len(STEPS)
-    assert {role for one in STEPS.values() for role in one.inputs} <= {one.role for one in STEPS.values()}
+def test_every_step_has_a_role_of_its_own(digits: Recipe) -> None:
+    steps = steps_of(digits).values()
+    assert len({step.role for step in steps}) == len(steps)

@@ -10,7 +10,7 @@ from PIL import Image
 from understudy.errors import InputError
 from understudy.launch.local.platform import LocalPlatform
 from understudy.recipe import Recipe
-from understudy.steps import STEPS
+from understudy.steps import steps_of
 from understudy.steps.execution import execute
 from understudy.store import Store
 
@@ -33,8 +33,8 @@ def checked(
                 Image.fromarray(pixels).save(tmp_path / "images" / place / f"{number}.png")
         recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path / 'images'}}}", *overrides)
         run = store.create_run("images", recipe.model_dump(mode="json", by_alias=True), "")
-        records = execute(STEPS["ingest"], store, run, {}, {}).digest
-        STEPS["prepare"].check(recipe, store, {"records": records})
+        records = execute(steps_of(recipe)["ingest"], store, run, {}, {}).digest
+        steps_of(recipe)["prepare"].check(recipe, store, {"records": records})
 
     return check
 

@@ -12,11 +12,10 @@ from tests.unit.train.profiles import rank_profile
 from understudy.errors import UnderstudyError
 from understudy.jobs.specification import JobSpec
 from understudy.recipe import Recipe
-from understudy.steps import summary_of
+from understudy.steps import steps_of, summary_of
 from understudy.steps.execution import execute
 from understudy.steps.profiles import keep_profile, profiles_of, together, unprofiled
 from understudy.steps.step import Work
-from understudy.steps.teacher import TEACHER
 from understudy.store import Run, StepState, Store
 from understudy.store.files import write_json
 
@@ -104,7 +103,7 @@ def test_a_training_that_is_found_is_not_done_again_to_be_profiled(store: Store,
     def teach(work: Work) -> None:
         (work.staged / "model").write_text("learned")
 
-    step = replace(TEACHER, work=teach)
+    step = replace(steps_of(digits)["teacher"], work=teach)
     first, second = (store.create_run("digits", digits.model_dump(mode="json", by_alias=True), "") for _ in range(2))
     second.profiles.mkdir()
     made = [execute(step, store, run, {"examples": examples}, {}) for run in (first, second)]

@@ -5,20 +5,25 @@ from typing import cast
 
 import pytest
 
+from understudy.graph import REGISTRATION, node_of
 from understudy.recipe import Recipe
-from understudy.steps.register import REGISTER, _remember
-from understudy.steps.step import Work
+from understudy.steps.register import _remember, step
+from understudy.steps.step import Step, Work
 from understudy.store import Run, Store
 
 Change = Callable[..., Recipe]
 URI = "MLFLOW_TRACKING_URI"
 
 
+def register(run: Run) -> Step:
+    return step(node_of(Recipe.model_validate(run.recipe), REGISTRATION))
+
+
 def test_a_server_counts_as_the_same_whoever_asks_it(monkeypatch: pytest.MonkeyPatch, store: Store, run: Run) -> None:
     worlds = []
     for uri in ("https://ann:secret@mlflow.example", "https://mlflow.example/", "https://other.example"):
         monkeypatch.setenv(URI, uri)
-        worlds.append(REGISTER.outside(run, store, {}))
+        worlds.append(register(run).outside(run, store, {}))
     assert worlds[0] == worlds[1] != worlds[2]
     assert "secret" not in str(worlds)
 
@@ -27,9 +32,9 @@ def test_the_local_server_counts_as_the_same_when_its_home_is_moved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run
 ) -> None:
     monkeypatch.delenv(URI, raising=False)
-    assert REGISTER.outside(run, store, {}).facts == {"server": "sqlite:///mlflow.db"}
+    assert register(run).outside(run, store, {}).facts == {"server": "sqlite:///mlflow.db"}
     monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/elsewhere/mlflow.db")
-    assert REGISTER.outside(run, store, {}).facts == {"server": f"sqlite:///{tmp_path}/elsewhere/mlflow.db"}
+    assert register(run).outside(run, store, {}).facts == {"server": f"sqlite:///{tmp_path}/elsewhere/mlflow.db"}
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ from understudy.agent.surroundings import Surroundings
 from understudy.errors import Stopped, UnderstudyError
 from understudy.evaluate import answers
 from understudy.evaluate.scoring import Predicted
+from understudy.graph import EVALUATION, node_of
 from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
 from understudy.recipe import Recipe
 from understudy.revision import modules_reached
 from understudy.steps import evaluate as evaluate_step
 from understudy.steps import results as remembers
-from understudy.steps.evaluate import EVALUATE
 from understudy.steps.execution import execute
 from understudy.steps.step import Result, Work
 from understudy.store import Run, Store, gc
@@ -64,7 +64,9 @@ class Stage:
         """The measures of a run."""
         inputs = {"examples": self.examples, "teacher": teacher, "student": student}
         inputs |= {"champion": champion} if champion else {}
-        return execute(EVALUATE, self.store, run or self.new_run(**changes), inputs, {})
+        run = run or self.new_run(**changes)
+        step = evaluate_step.step(node_of(Recipe.model_validate(run.recipe), EVALUATION))
+        return execute(step, self.store, run, inputs, {})
 
     def results(self) -> list[str]:
         """The digests of all results."""

@@ -8,8 +8,9 @@ from PIL import Image
 
 from understudy.launch.local.platform import LocalPlatform
 from understudy.recipe import Recipe
-from understudy.steps import STEPS, summary_of
+from understudy.steps import steps_of, summary_of
 from understudy.steps.execution import execute
+from understudy.steps.step import Step
 from understudy.store import Run, Store
 
 
@@ -42,10 +43,14 @@ def image_run(store: Store, digits: Recipe, tmp_path: Path, monkeypatch: pytest.
     return store.create_run("images", values, "")
 
 
+def ingest(run: Run) -> Step:
+    return steps_of(Recipe.model_validate(run.recipe))["ingest"]
+
+
 def test_records_that_were_left_out_are_counted_and_the_first_named(store: Store, run: Run, texts: Path) -> None:
     for number in range(4):
         (texts / f"{number:02}.txt").write_bytes(b"\xff")
-    execute(STEPS["ingest"], store, run, {}, {})
+    execute(ingest(run), store, run, {}, {})
     (note,) = summary_of(store, run).notes
     assert note.startswith("4 records left out: 00.txt is not UTF-8 text (byte 0); 01.txt")
     assert note.endswith("; ...")
@@ -53,12 +58,12 @@ def test_records_that_were_left_out_are_counted_and_the_first_named(store: Store
 
 
 def test_a_damaged_object_is_named_and_made_again(store: Store, run: Run) -> None:
-    made = execute(STEPS["ingest"], store, run, {}, {})
+    made = execute(ingest(run), store, run, {}, {})
     damaged = made.path / "records.parquet"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     again = store.create_run("texts", run.recipe, "")
-    assert execute(STEPS["ingest"], store, again, {}, {}).digest == made.digest
+    assert execute(ingest(again), store, again, {}, {}).digest == made.digest
     assert damaged.read_bytes() == content
     (note,) = summary_of(store, again).notes
     assert note == f"damaged, so ingest was done again: {os.fspath(damaged)}: was changed"
@@ -66,7 +71,7 @@ def test_a_damaged_object_is_named_and_made_again(store: Store, run: Run) -> Non
 
 
 def test_what_should_be_noted_of_the_data_is(store: Store, image_run: Run) -> None:
-    execute(STEPS["ingest"], store, image_run, {}, {})
+    execute(ingest(image_run), store, image_run, {}, {})
     split, transparent, labels = summary_of(store, image_run).notes
     assert split == "called like a split, and read as any other label: train/"
     assert transparent.startswith("1 image is transparent in part; data.image.background says")

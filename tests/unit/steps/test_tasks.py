@@ -14,7 +14,7 @@ from understudy.recipe.file import from_values
 from understudy.registry import champion as champions
 from understudy.registry import verdict
 from understudy.registry.champion import Champion
-from understudy.steps import STEPS, component, last_words, reject, start_component, step_names, tasks
+from understudy.steps import component, last_words, reject, start_component, step_names, steps_of, tasks
 from understudy.steps.environment import HOME, RUN
 from understudy.steps.step import Result, Step, World
 from understudy.steps.tasks import run_step
@@ -37,7 +37,6 @@ def calls(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[tuple[Any, ...]
     monkeypatch.setenv(HOME, str(store.folder.parent))
     monkeypatch.setattr(tasks, "execute", execute)
     monkeypatch.setattr(tasks, "connect_to_run", lambda run: None)
-    monkeypatch.setattr(tasks, "STEPS", {name: replace(step, outcome=lambda _: "") for name, step in STEPS.items()})
     return found
 
 
@@ -215,13 +214,14 @@ def test_the_last_line_of_a_tasks_log_says_what_came_out(
 
     def execute(step: Step, at: Store, run: Run, *_: object) -> Result:
         run.record(StepState(step.name, "reused"))
-        return Result(step.name, "d" * 64, tmp_path, facts)
+        return step.result("d" * 64, tmp_path, facts)
 
     monkeypatch.setenv(HOME, str(store.folder.parent))
     monkeypatch.setattr(tasks, "execute", execute)
     monkeypatch.setattr(tasks, "connect_to_run", lambda run: None)
-    quiet = replace(STEPS[name], outside=lambda *_: World(), follow=lambda *_: None)
-    monkeypatch.setattr(tasks, "STEPS", {name: quiet})
+    step = steps_of(Recipe.model_validate(run.recipe))[name]
+    quiet = replace(step, outside=lambda *_: World(), follow=lambda *_: None)
+    monkeypatch.setattr(tasks, "steps_of", lambda recipe: {name: quiet})
     monkeypatch.setattr(tasks, "inputs_of", lambda *_: {})
     with caplog.at_level("INFO", "understudy.steps.tasks"):
         run_step(name, run.id)
@@ -259,7 +259,8 @@ def test_a_rejected_student_is_recorded_and_fails_the_run_by_its_rules_only_wher
 
     def component(name: str, run_id: str) -> Result:
         asked.append(name)
-        return Result(name, registered, store.objects.path(registered), {})
+        run.record(StepState(name, "done", digest=registered))
+        return RESULT
 
     words = tmp_path / "termination-log"
     words.touch()

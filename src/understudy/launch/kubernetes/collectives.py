@@ -91,6 +91,7 @@ def _specification(lease: Lease, resources: Resources) -> JobSpec:
         folder=str(here.job_folder(lease)),
         payload=Collectives(),
         resources=resources,
+        section="--collectives",
         threads=1,
         device=here.job_device(resources),
         logs=str(lease.folder.parent / "logs"),

@@ -33,7 +33,7 @@ def refuse_what_cannot_fit(run: Run, spec: JobSpec) -> None:
 
 
 def _refuse_training(run: Run, spec: JobSpec, work: Training) -> None:
-    train, where = work.train, f"{'teacher' if spec.role == 'teacher' else 'student'}.train"
+    train, where = work.train, f"{work.learner}.train"
     found = _degrees(train.strategy, spec)
     if found is None:
         return

@@ -68,7 +68,7 @@ def main() -> int:
     spec = JobSpec.read(Path(sys.argv[1]))
     work = spec.payload
     assert isinstance(work, Training)
-    where = "teacher.model" if spec.role == "teacher" else "student.model"
+    where = f"{work.learner}.model"
     try:
         described = describe(work.model, read_facts(Path(work.examples)), where)
     except InputError:

@@ -1,1 +1,0 @@
-"""Trains the student without the teacher: same budget, same seed."""

@@ -1,1 +1,0 @@
-"""Trains the student with the teacher."""

@@ -1,1 +1,0 @@
-"""Trains or fetches the teacher, once for all runs that share it."""

@@ -1,0 +1,1 @@
+"""Trains or fetches a model: the teacher, the student, or the control."""

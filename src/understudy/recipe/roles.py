@@ -1,0 +1,21 @@
+"""The roles of models in a run: in measures, verdicts, the report and the registry."""
+
+from typing import Final, Literal
+
+TEACHER: Final = "teacher"
+STUDENT: Final = "student"
+CONTROL: Final = "control"
+CHAMPION: Final = "champion"
+ROLES = (TEACHER, STUDENT, CONTROL, CHAMPION)
+Candidate = Literal["student", "control"]
+"""The model that the gate judges and the registry gets."""
+
+
+def learner_of(role: str) -> str:
+    """The recipe's section of the learner whose model has a role; not for a champion, a model of another recipe."""
+    return STUDENT if role == CONTROL else role
+
+
+def section_of(role: str) -> str | None:
+    """The recipe's section of a role's model; None for a champion."""
+    return None if role == CHAMPION else f"{learner_of(role)}.model"

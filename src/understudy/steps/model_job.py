@@ -1,0 +1,69 @@
+"""Running a training: its job, recorded in MLflow and watched, and the delivery of its model to the store."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from understudy.jobs.payload import Training
+from understudy.jobs.specification import JobSpec
+from understudy.launch.platform import platform
+from understudy.models.facts import HISTORY
+from understudy.models.trust import check_delivered
+from understudy.models.weight_files import weight_bytes
+from understudy.recipe import ArchitectureModel, FactoryModel, Model, Train
+from understudy.steps.delivery import deliver_model
+from understudy.steps.job import run_job
+from understudy.steps.profiles import keep_profile
+from understudy.steps.resharding import go_on
+from understudy.steps.step import Work
+from understudy.store.files import read_json
+from understudy.train.validated import best_step
+
+
+def train(work: Work, spec: JobSpec) -> None:
+    """Run a training to completion; the model becomes the step's result.
+
+    Raises:
+        UnderstudyError: the training failed or was stopped.
+    """
+    assert isinstance(spec.payload, Training)
+    platform().prepare(work.run)
+    go_on(work, spec)
+    with _record(work, spec):
+        output = run_job(work, spec)
+    if spec.profile:
+        keep_profile(work, spec)
+    initial = spec.payload.initial
+    deliver_model(output, work.staged, Path(initial) if initial else None)
+    payload = spec.payload
+    check_delivered(work.staged, payload.model, payload.train, Path(payload.examples), f"{payload.learner}.model")
+    work.facts.update({"model": _name(payload.model), "bytes": weight_bytes(work.staged)})
+    if payload.train.precision == "fp8":
+        work.facts["trained_in"] = "fp8"
+    if payload.train.validate_every:
+        work.facts.update(_by_validation(read_json(output / HISTORY), payload.train))
+
+
+def _by_validation(curve: list[dict[str, Any]], train: Train) -> dict[str, str]:
+    """The results of validation: the step where training ended early, and the step of the model's weights."""
+    facts, last = {}, curve[-1]["step"]
+    if train.patience and train.steps and last < train.steps:
+        facts["ended_early"] = f"after {last:,} of {train.steps:,} steps"
+    if train.keep_best:
+        facts["weights_of"] = f"step {best_step(curve):,}"
+    return facts
+
+
+def _name(model: Model) -> str:
+    """A model's name in the recipe: its type, factory or pretrained id."""
+    if isinstance(model, ArchitectureModel):
+        return str(model.type)
+    return model.factory if isinstance(model, FactoryModel) else model.pretrained
+
+
+def _record(work: Work, spec: JobSpec) -> AbstractContextManager[None]:
+    """MLflow's nested run of the step, with the curve while it grows."""
+    from understudy.registry.recorder import Recorder
+
+    tags = {f"understudy.{role}": digest for role, digest in work.inputs.items()}
+    return Recorder(work.run, work.tracking_uri, work.recipe.experiment, tags).follow(work.step, spec.metrics)

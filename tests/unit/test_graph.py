@@ -1,0 +1,43 @@
+from collections.abc import Callable
+
+from understudy.graph import GATE, Kind, node_of, nodes, trainings
+from understudy.recipe import Recipe
+from understudy.recipe.roles import section_of
+
+
+def test_the_control_is_a_node_only_if_the_recipe_trains_one(digits: Recipe, change: Callable[..., Recipe]) -> None:
+    names = [node.name for node in nodes(change(digits, "student.control=true"))]
+    assert names == ["ingest", "prepare", "teacher", "control", "distill", "evaluate", "gate", "register"]
+    without = change(digits, "student.control=false")
+    assert [node.name for node in nodes(without)] == [name for name in names if name != "control"]
+    assert all("control" not in node.inputs for node in nodes(without))
+
+
+def test_every_input_of_a_node_is_the_result_of_one_before_it(digits: Recipe) -> None:
+    results: set[str] = set()
+    for node in nodes(digits):
+        assert set(node.inputs) <= results, node.name
+        assert node.role not in results
+        results.add(node.role)
+
+
+def test_a_training_has_its_section_and_resources_of_the_recipe(digits: Recipe) -> None:
+    for node in trainings(digits):
+        assert node.model == section_of(node.role)
+        assert node.model in digits.models
+        assert node.resources in digits.resources.by_job
+    assert {node.role: node.has_teacher for node in trainings(digits)} == {
+        "teacher": False,
+        "control": False,
+        "student": True,
+    }
+
+
+def test_a_job_has_resources_and_other_tasks_have_none(digits: Recipe) -> None:
+    assert all(bool(node.resources) == node.kind.launches for node in nodes(digits))
+    assert all(node.kind.launches for node in nodes(digits) if node.kind.resumes)
+
+
+def test_a_kind_of_which_there_is_one_node_finds_it(digits: Recipe) -> None:
+    assert node_of(digits, GATE).name == "gate"
+    assert isinstance(node_of(digits, GATE).kind, Kind)
