@@ -53,7 +53,7 @@ def _device(spec: JobSpec) -> torch.device:
     if spec.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise InputError("the pool has GPUs, but torch sees none in its pods: is the trainer's image one with CUDA?")
+        raise InputError("the pool has GPUs, but torch sees none in its pods: check that the trainer's image has CUDA")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     return device
@@ -79,8 +79,8 @@ def _timing(size: int, device: torch.device) -> Timing:
 def _once(buffer: torch.Tensor) -> float:
     """Seconds of one all-reduce, which all ranks begin together."""
     dist.barrier()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     dist.all_reduce(buffer, dist.ReduceOp.MAX)  # the maximum of ones: repeats leave the buffer unchanged
     if buffer.is_cuda:
         torch.cuda.synchronize(buffer.device)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start

@@ -23,14 +23,14 @@ def export(ctx: typer.Context) -> None:
 def verify(
     ctx: typer.Context,
     file: Annotated[Path | None, typer.Argument(help="An exported audit; without one, the server's.")] = None,
-    last: Annotated[str, typer.Option(help="A digest that was noted earlier, and must be there still.")] = "",
+    last: Annotated[str, typer.Option(help="A digest noted earlier, which must still be present.")] = "",
 ) -> None:
     """Check that no line was changed, removed or added."""
     from understudy.registry import audit
 
-    found = audit.verify(_lines(ctx.obj, file), last)
+    chain = audit.verify(_lines(ctx.obj, file), last)
     if not ctx.obj.quiet:
-        print(f"{found.lines} lines, none changed or removed; the last digest is {found.last}")
+        print(f"{chain.lines} lines, none changed or removed; the last digest is {chain.last}")
 
 
 def _lines(settings: Settings, file: Path | None) -> Iterable[str]:
@@ -41,4 +41,4 @@ def _lines(settings: Settings, file: Path | None) -> Iterable[str]:
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: this cannot be read as an audit ({error})") from error
+        raise InputError(f"{file}: cannot be read as an audit ({error})") from error

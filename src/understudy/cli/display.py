@@ -31,15 +31,15 @@ class Failures:
     """Steps that failed while others continue, perhaps for hours: reported immediately, and again at the end."""
 
     def __init__(self) -> None:
-        self._told = set[str]()
+        self._reported = set[str]()
 
     def new(self, states: "list[StepState]") -> Iterator[str]:
         """A message for each new failure."""
         if not any(state.state in ("running", "waiting") for state in states):
             return
         for state in states:
-            if state.state == "failed" and state.step not in self._told:
-                self._told.add(state.step)
+            if state.state == "failed" and state.step not in self._reported:
+                self._reported.add(state.step)
                 yield "\n".join(map(printable, f"{state.step} failed: {state.detail}".splitlines()))
 
 
@@ -100,7 +100,7 @@ def _line(state: "StepState") -> str:
     if state.state in MARKS:
         seconds = state.ended - state.started
         return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_whence(state)}".rstrip()
-    return f"{state.step:<10}{state.state:<9}{state.words}".rstrip()
+    return f"{state.step:<10}{state.state:<9}{state.summary}".rstrip()
 
 
 class JsonLines:

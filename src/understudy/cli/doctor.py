@@ -100,11 +100,11 @@ def _show(checks: list[Check], as_json: bool, quiet: bool) -> bool:
 
 def _machine(home: Path) -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
-    wanted = ".".join(map(str, PYTHON))
+    tested_version = ".".join(map(str, PYTHON))
     yield Check(
         "python",
         version,
-        "" if sys.version_info[:2] == PYTHON else f"install Python {wanted}, the tested version",
+        "" if sys.version_info[:2] == PYTHON else f"install Python {tested_version}, the tested version",
     )
     yield Check("cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -123,14 +123,14 @@ def _libraries() -> Iterator[Check]:
         requirement = Requirement(text)
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
-        wanted = f"{requirement.name}{requirement.specifier}"
+        specification = f"{requirement.name}{requirement.specifier}"
         try:
-            found = metadata.version(requirement.name)
+            installed = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            yield Check(requirement.name, "not installed", f"python -m pip install {wanted}")
+            yield Check(requirement.name, "not installed", f"python -m pip install {specification}")
             continue
-        fits = requirement.specifier.contains(found, prereleases=True)
-        yield Check(requirement.name, found, "" if fits else f"python -m pip install {wanted}")
+        fits = requirement.specifier.contains(installed, prereleases=True)
+        yield Check(requirement.name, installed, "" if fits else f"python -m pip install {specification}")
 
 
 def _gpu() -> Check:
@@ -163,10 +163,10 @@ def _store(settings: Settings) -> Iterator[Check]:
         yield Check("store", f"{folder}: cannot be written", str(error))
         return
     except OSError as error:
-        yield Check("store", f"{folder}: its disk cannot do what a store needs ({error.strerror})", fix)
+        yield Check("store", f"{folder}: its disk lacks an operation that a store needs ({error.strerror})", fix)
         return
     if not (folder / "version.json").exists():
-        yield Check("store", f"{folder}: none yet; the first run makes it")
+        yield Check("store", f"{folder}: none yet; the first run creates it")
         return
     try:
         store = settings.open_store()
@@ -184,7 +184,7 @@ def _remote_cache() -> Iterator[Check]:
     try:
         url = address()
     except InputError as error:
-        yield Check("remote cache", f"{OLD_ADDRESS} is set, which is not read any more", str(error))
+        yield Check("remote cache", f"{OLD_ADDRESS} is set, but no longer read", str(error))
         return
     if not url:
         return
@@ -228,7 +228,7 @@ def _server(settings: Settings) -> Check:
     uri = settings.tracking_uri
     path = database(uri)
     if path and not path.exists():
-        return Check("tracking server", f"{path}: none yet; the first run makes it")
+        return Check("tracking server", f"{path}: none yet; the first run creates it")
     try:
         server_at(uri).check()
     except UnderstudyError as error:

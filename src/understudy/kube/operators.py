@@ -43,8 +43,8 @@ TRAINER = (2, 1)
 
 def release(text: str) -> Version | None:
     """Major and minor of a tag or a chart's version, such as v0.12.3; None where there are none, as in a branch."""
-    found = re.fullmatch(r"v?(\d+)\.(\d+)(\..*)?", text)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"v?(\d+)\.(\d+)(\..*)?", text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def shown(version: Version) -> str:
@@ -62,15 +62,15 @@ def other_version(group: str, version: str, serves: frozenset[str]) -> str:
     """
     if version in serves:
         return ""
-    fitting = [one for one in SERVED if one.group == group and one.version in serves]
+    fitting = [api for api in SERVED if api.group == group and api.version in serves]
     if not fitting:
-        known = ", ".join(one.version for one in SERVED if one.group == group)
-        return f"install a release that serves one of {known}"
+        supported = ", ".join(api.version for api in SERVED if api.group == group)
+        return f"install a release that serves one of {supported}"
     best = fitting[0]
     if best.component:
         return f"add components/{best.component} to the overlay, behind the others"
-    ours = next(one for one in SERVED if one.group == group and one.version == version)
-    return f"take components/{ours.component} out of the overlay"
+    ours = next(api for api in SERVED if api.group == group and api.version == version)
+    return f"remove components/{ours.component} from the overlay"
 
 
 def queueing(kueue: Version, trainer: Version | None, launcher: str) -> str:
@@ -79,14 +79,12 @@ def queueing(kueue: Version, trainer: Version | None, launcher: str) -> str:
         if kueue < PYTORCHJOBS_OFF:
             return ""
         return (
-            f"Kueue {shown(PYTORCHJOBS_OFF)} and later manages no PyTorchJobs unless told: list "
+            f"Kueue {shown(PYTORCHJOBS_OFF)} and later manages PyTorchJobs only if configured: list "
             "kubeflow.org/pytorchjob in integrations.frameworks of its ConfigMap kueue-manager-config"
         )
     needed = next((needs for since, needs in TRAINER_OF_KUEUE if kueue >= since), None)
     if needed is None:
-        return (
-            f"Kueue queues TrainJobs from {shown(TRAINER_OF_KUEUE[-1][0])} on: take a newer one, or leave out `queue`"
-        )
+        return f"Kueue queues TrainJobs since {shown(TRAINER_OF_KUEUE[-1][0])}: upgrade it, or leave out `queue`"
     if trainer is not None and trainer < needed:
         return f"Kueue {shown(kueue)} needs Kubeflow Trainer {shown(needed)} or later"
     return ""

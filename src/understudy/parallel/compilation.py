@@ -30,10 +30,10 @@ def compile_blocks(model: nn.Module, where: str) -> None:
     Raises:
         InputError: the model has no repeated blocks, or this machine has no C++ compiler.
     """
-    found = needed_blocks(model, f"{where}.compile", "set it to false")
+    model_blocks = needed_blocks(model, f"{where}.compile", "set it to false")
     if BACKEND == "inductor":
         _need_compiler(where)
-    for block in found:
+    for block in model_blocks:
         block.forward = torch.compile(block.forward, backend=BACKEND)
 
 
@@ -51,8 +51,8 @@ def has_compiler() -> bool:
     if has_triton() and (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return True
     log.warning(
-        "torch.compile cannot make kernels for this GPU (it needs Triton and a C compiler: gcc, clang or the one that "
-        "CC names): what would be compiled is computed by single operations, which take longer and round differently"
+        "torch.compile cannot build kernels for this GPU (it needs Triton and a C compiler: gcc, clang or the one that "
+        "CC names): operations run one by one, which takes longer and rounds differently"
     )
     return False
 

@@ -29,10 +29,10 @@ class _Context:
     where: str
 
 
-def own_positions(length: int, mesh: DeviceMesh, way: CommType, device: torch.device) -> Tensor:
+def own_positions(length: int, mesh: DeviceMesh, comm_type: CommType, device: torch.device) -> Tensor:
     """This rank's positions of a sequence, int64 (length / ranks,), in order."""
     rank, ranks = mesh.get_local_rank(), mesh.size()
-    if way == "ring":
+    if comm_type == "ring":
         return ring_positions(length, rank, ranks, device)
     width = length // ranks
     return torch.arange(rank * width, (rank + 1) * width, device=device)
@@ -65,7 +65,7 @@ def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_sp
 
     net = model.get_submodule("net")
     if not isinstance(net, PreTrainedModel):
-        raise InputError(f"{where}.strategy: cp needs a model of transformers, whose attention it takes the place of")
+        raise InputError(f"{where}.strategy: cp needs a transformers model, since it replaces the attention")
     _check(net.config, type(net).__name__, where)
     if way == "alltoall":
         check_heads(net.config, mesh.size() * heads_split, "cp x tp", where)
@@ -78,7 +78,7 @@ def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_sp
 def _check(config: Any, name: str, where: str) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds - {"full_attention"} or getattr(config, "sliding_window", None):
-        raise InputError(f"{where}.strategy: cp sees all earlier positions, and {name} attends to some alone; use fsdp")
+        raise InputError(f"{where}.strategy: cp attends to all earlier positions, and {name} only to some; use fsdp")
 
 
 def _of_some_heads(
@@ -105,8 +105,8 @@ def _around(
     context = module.__dict__["context"]
     if options.get("dropout"):
         raise InputError(
-            f"{context.where}.strategy: a ring draws no dropout in attention; set that of the model's config to 0, or "
-            "leave out cp_comm_type"
+            f"{context.where}.strategy: a ring has no attention dropout; set it to 0 in the model's config, or leave "
+            "out cp_comm_type"
         )
     attended = ring_attention(query, key, value, context.group, options.get("scaling"))
     return attended.transpose(1, 2).contiguous(), None
@@ -116,20 +116,20 @@ class _Exchange(torch.autograd.Function):
     """All-to-all: scatter the chunks of one dimension, and concatenate the received ones along another."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: dist.ProcessGroup, given: int, gathered: int) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, group: dist.ProcessGroup, scattered: int, gathered: int) -> Tensor:
         """The exchanged tensor."""
-        ctx.way = group, given, gathered
-        return _exchanged(tensor, group, given, gathered)
+        ctx.way = group, scattered, gathered
+        return _exchanged(tensor, group, scattered, gathered)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """The gradient, exchanged back."""
-        group, given, gathered = ctx.way
-        return _exchanged(gradient, group, gathered, given), None, None, None
+        group, scattered, gathered = ctx.way
+        return _exchanged(gradient, group, gathered, scattered), None, None, None
 
 
-def _exchanged(tensor: Tensor, group: dist.ProcessGroup, given: int, gathered: int) -> Tensor:
-    parts = torch.stack(tensor.chunk(dist.get_world_size(group), given))
+def _exchanged(tensor: Tensor, group: dist.ProcessGroup, scattered: int, gathered: int) -> Tensor:
+    parts = torch.stack(tensor.chunk(dist.get_world_size(group), scattered))
     received = torch.empty_like(parts)
     dist.all_to_all_single(received, parts, group=group)
     return torch.cat(received.unbind(), gathered)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from understudy.plan.certain import AT_ONCE, saves
 from understudy.plan.estimate import Estimate
 from understudy.plan.job import Job
+from understudy.plan.lower_bounds import AT_ONCE, saves
 from understudy.plan.weights import weights_of
 
 
@@ -28,10 +28,10 @@ class Disk:
         return max(running, ending)
 
 
-def disk(job: Job, own: Estimate) -> Disk:
+def disk(job: Job, estimate: Estimate) -> Disk:
     """A training's disk space in the store."""
     train = job.planned.train
     model = weights_of(job.planned.model, job.planned.where).files
     count = saves(train)
     at_once = AT_ONCE if count is None else min(AT_ONCE, count)
-    return Disk(model, job.checkpoint(own), at_once, model if train.keep_best else 0)
+    return Disk(model, job.checkpoint(estimate), at_once, model if train.keep_best else 0)

@@ -7,11 +7,11 @@ from typing import Literal
 from understudy.graph import trainings
 from understudy.kube.quantities import amount
 from understudy.models.pretrained import Head
-from understudy.plan.certain import OUTER, moments
 from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import Hardware
-from understudy.plan.imagined import Imagined, description_of, facts_of, tokens_of
-from understudy.plan.ranking import Place
+from understudy.plan.lower_bounds import OUTER, moments
+from understudy.plan.placeholders import PlaceholderExamples, description_of, facts_of, tokens_of
+from understudy.plan.ranking import Placement
 from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
 from understudy.recipe.roles import CONTROL
@@ -36,10 +36,10 @@ class Job:
     """Bytes of each node, if the recipe sets them for a cluster."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
-    def checkpoint(self, own: Estimate) -> int:
+    def checkpoint(self, estimate: Estimate) -> int:
         """Bytes of a checkpoint, of all ranks together."""
-        one = own.traced.state * own.degrees.world_size // own.degrees.dp_replicate
-        return one + self._of_replicas(one) * own.degrees.dp_replicate
+        replica = estimate.traced.state * estimate.degrees.world_size // estimate.degrees.dp_replicate
+        return replica + self._of_replicas(replica) * estimate.degrees.dp_replicate
 
     def _of_replicas(self, state: int) -> int:
         """Bytes of each DiLoCo replica in a checkpoint, beside the state that replicas share."""
@@ -54,9 +54,9 @@ class Job:
         """The recipe's section of what it trains."""
         return self.planned.where.removesuffix(".train")
 
-    def place(self, hardware: Hardware) -> Place:
+    def placement(self, hardware: Hardware) -> Placement:
         """The hardware, nodes and processes that it runs on."""
-        return Place(hardware, self.nodes, self.processes)
+        return Placement(hardware, self.nodes, self.processes)
 
     @property
     def degrees(self) -> Degrees | None:
@@ -72,7 +72,7 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
         InputError: a model is invalid, or a pretrained model's configuration or tokenizer is not available.
     """
     facts = facts_of(recipe, tokens_of(recipe))
-    examples = Imagined(facts, EXAMPLES)
+    examples = PlaceholderExamples(facts, EXAMPLES)
     head: Head = "new" if recipe.teacher.train else "kept"
     teacher = description_of(recipe.teacher.model, facts, "teacher.model", head)
     student = description_of(recipe.student.model, facts, "student.model", "new")

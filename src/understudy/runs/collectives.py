@@ -17,14 +17,14 @@ DEADLINE = 900  # seconds, including image pulls
 MODULE = "understudy.launch.kubernetes.collectives"
 
 
-def measure(kube: Kube, cluster: Cluster, resources: Resources, say: Callable[[str], None]) -> int:
+def measure(kube: Kube, cluster: Cluster, resources: Resources, report: Callable[[str], None]) -> int:
     """Measure the collectives over nodes of a pool.
 
     Args:
         kube: the namespace.
         cluster: its settings.
         resources: the pool, the number of nodes, and of processes on each.
-        say: called with each line of the log, including the table.
+        report: called with each line of the log, including the table.
 
     Returns:
         The exit code.
@@ -35,22 +35,22 @@ def measure(kube: Kube, cluster: Cluster, resources: Resources, say: Callable[[s
     """
     _check(kube, cluster, resources)
     name = f"collectives-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    kube.ask(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, resources))
+    kube.call(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, resources))
     try:
-        return following.follow(kube, name, say)
+        return following.follow(kube, name, report)
     except UnderstudyError as error:
         raise UnderstudyError(
-            f"{error}. A measuring has {DEADLINE // 60} minutes; the last line above says what it waited for"
+            f"{error}. A measurement may take {DEADLINE // 60} minutes; the last line above shows its state"
         ) from error
     finally:
         stop(kube, name)
-        kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
+        kube.call(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
 
 
 def _check(kube: Kube, cluster: Cluster, resources: Resources) -> None:
     cluster.pool_of(resources, "--collectives")
     if resources.nodes * resources.processes < 2:
-        raise InputError("--nodes, --processes: one process has nobody to speak to; give two at least")
+        raise InputError("--nodes, --processes: a collective needs at least two processes")
     if cluster.one_node and resources.nodes > 1:
         raise InputError(f"--nodes: {resources.nodes}; this cluster's store is on one node (one_node in its settings)")
     preflight.check(kube, cluster.kind, cluster, resources, "--collectives")

@@ -13,19 +13,19 @@ from understudy.store.bucket import Bucket
 from understudy.store.files import hash_file, sha256
 from understudy.store.objects import MANIFEST, Manifest
 from understudy.store.store import Store
-from understudy.store.vault import lies_inside
+from understudy.store.vault import is_inside
 
 Tell = Callable[[str], None]
 
 
-def push(store: Store, digest: str, url: str, tell: Tell) -> int:
+def push(store: Store, digest: str, url: str, report: Tell) -> int:
     """Copy an object into a bucket.
 
     Args:
         store: the store with the object.
         digest: the object.
         url: s3://BUCKET/PREFIX, or any other URL that fsspec supports.
-        tell: called with each file that is sent.
+        report: called with each file that is sent.
 
     Returns:
         The bytes sent.
@@ -41,7 +41,7 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     sent, source, bucket = 0, store.objects.path(digest), Bucket(url)
     for name, size, _ in manifest.files:
         if bucket.size(_path(digest, name)) != size:
-            tell(name)
+            report(name)
             bucket.put(source / name, _path(digest, name))
             sent += size
     if sent or _manifest(bucket, digest) is None:
@@ -49,7 +49,7 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     return sent
 
 
-def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
+def pull(store: Store, digest: str, url: str, report: Tell) -> int:
     """Copy an object out of a bucket; arguments and errors as of push().
 
     Returns:
@@ -64,13 +64,13 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     bucket = Bucket(url)
     manifest = _manifest(bucket, digest)
     if manifest is None:
-        raise InputError(f"{url}: there is no whole object {digest}")
+        raise InputError(f"{url}: there is no complete object {digest}")
     # Two runs that miss the same object fetch it once: the lease is on the object's digest as if it were a step's key.
     lease = store.wait_for(digest, lambda: not store.objects.damage(digest))
     if lease is None:
         return 0
     try:
-        fetched = _fetch(store, digest, manifest, bucket, lease.folder / "object", tell)
+        fetched = _fetch(store, digest, manifest, bucket, lease.folder / "object", report)
     except BaseException as error:
         lease.release_if_held()
         if isinstance(error, FileNotFoundError):
@@ -80,7 +80,7 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     return fetched
 
 
-def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside: Path, tell: Tell) -> int:
+def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside: Path, report: Tell) -> int:
     """Fetch an object, except for the files that an earlier process fetched; returns the bytes fetched.
 
     Raises:
@@ -93,7 +93,7 @@ def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside:
             target = aside / name
             if target.exists() and hash_file(target) == expected:
                 continue
-            tell(name)
+            report(name)
             for folder in reversed(Path(name).parents):  # never the lease's folder, which may be gone
                 (aside / folder).mkdir(exist_ok=True)
             part.unlink(missing_ok=True)  # left by a killed process, which may still be alive
@@ -132,21 +132,21 @@ def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
         return None
     try:
         manifest = Manifest.decode(json.loads(encoded))
-        outside = [name for name, _, _ in manifest.files if not _lies_inside(name)]
+        outside = [name for name, _, _ in manifest.files if not _is_inside(name)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(bucket, digest, MANIFEST) from error
     if outside:
         raise UnderstudyError(
-            f"{bucket.url}: {digest} has a file that would lie outside of it, {outside[0]!r}: understudy writes no "
-            "such object. Nothing was fetched; find out who may write to this bucket"
+            f"{bucket.url}: {digest} has a file outside its folder, {outside[0]!r}: understudy writes no "
+            "such object. Nothing was fetched; find out who can write to this bucket"
         )
     return manifest
 
 
-def _lies_inside(name: str) -> bool:
-    return lies_inside(name) and name != MANIFEST
+def _is_inside(name: str) -> bool:
+    return is_inside(name) and name != MANIFEST
 
 
 def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:
-    fix = f"remove {_path(digest, '')} there: the next run, or understudy store push where it is whole, sends it again"
-    return UnderstudyError(f"{bucket.url}: {name} of {digest} is damaged there or missing; {fix}")
+    fix = f"remove {_path(digest, '')} there: the next run, or understudy store push of an intact one, sends it again"
+    return UnderstudyError(f"{bucket.url}: {name} of {digest} is damaged or missing there; {fix}")

@@ -31,8 +31,8 @@ class Rights(Kube):
         assert name == (account if resource == "serviceaccounts/token" else ""), "a token of itself alone"
         return f"{verb} {resource}" not in self._denied
 
-    def ask(self, question: Any, *arguments: Any, **options: Any) -> Any:
-        if question == "map":
+    def call(self, method: Any, *arguments: Any, **options: Any) -> Any:
+        if method == "map":
             return {"data": {"accounts.yaml": WRITERS % self._writer}} if self._writer else {"data": {}}
         return {"metadata": {}} if arguments[0] in self._accounts else None
 
@@ -65,7 +65,7 @@ def test_the_account_that_runs_kfps_tasks_is_looked_at_and_its_token_s_right_and
     account: str, component: str
 ) -> None:
     well = of(Rights(accounts=(account,), writer=account))
-    assert {what: check.ok for what, check in well.items()} == {
+    assert {subject: check.ok for subject, check in well.items()} == {
         f"rights of {PIPELINE}": True,
         f"rights of {account}": True,
         f"{account} in MLflow": True,
@@ -79,8 +79,8 @@ def test_the_account_that_runs_kfps_tasks_is_looked_at_and_its_token_s_right_and
 
 def test_accounts_that_cannot_be_seen_are_no_problem_of_the_cluster() -> None:
     class Blind(Rights):
-        def ask(self, question: Any, *arguments: Any, **options: Any) -> Any:
+        def call(self, method: Any, *arguments: Any, **options: Any) -> Any:
             raise Refused("may not get serviceaccounts")
 
-    found = of(Blind())["rights of pipeline-runner"]
-    assert (found.found, found.ok) == ("cannot be seen from this account", True)
+    check = of(Blind())["rights of pipeline-runner"]
+    assert (check.found, check.ok) == ("cannot be seen from this account", True)

@@ -25,7 +25,7 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "objectives": [{"type": "labels"}],
         "seed": 0,
     }
-    rest = {
+    values = {
         "version": "0",
         "role": "teacher",
         "folder": str(folder),
@@ -37,11 +37,11 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "logs": f"{folder}/logs",
     }
     if changes.get("role") in ("control", "distill"):
-        payload["learner"], rest["section"] = "student", "resources.distill"
-    known = {field.name for field in fields(Training)}
-    payload.update({name: value for name, value in changes.items() if name in known})
-    rest.update({name: value for name, value in changes.items() if name not in known})
-    return TypeAdapter(JobSpec).validate_python(rest)
+        payload["learner"], values["section"] = "student", "resources.distill"
+    names = {field.name for field in fields(Training)}
+    payload.update({name: value for name, value in changes.items() if name in names})
+    values.update({name: value for name, value in changes.items() if name not in names})
+    return TypeAdapter(JobSpec).validate_python(values)
 
 
 def evaluation_spec(folder: Path | str, **changes: Any) -> JobSpec:

@@ -23,7 +23,7 @@ def test_a_release_is_read_from_a_tag_or_a_charts_version(text: str, version: Ve
     ],
 )
 def test_a_release_serves_what_its_types_say(group: str, version: Version, serves: set[str]) -> None:
-    assert {one.version for one in SERVED if one.group == group and one.is_in(version)} == serves
+    assert {api.version for api in SERVED if api.group == group and api.is_in(version)} == serves
 
 
 @pytest.mark.parametrize(
@@ -31,26 +31,26 @@ def test_a_release_serves_what_its_types_say(group: str, version: Version, serve
     [
         (KUEUE, "v1beta1", {"v1beta1", "v1beta2"}, ""),
         (KUEUE, "v1beta1", {"v1beta2"}, "add components/kueue-v1beta2"),
-        (KUEUE, "v1beta2", {"v1beta1"}, "take components/kueue-v1beta2 out"),
+        (KUEUE, "v1beta2", {"v1beta1"}, "remove components/kueue-v1beta2 from"),
         (SECRETS, "v1", {"v1beta1"}, "add components/external-secret-v1beta1"),
-        (SECRETS, "v1beta1", {"v1"}, "take components/external-secret-v1beta1 out"),
+        (SECRETS, "v1beta1", {"v1"}, "remove components/external-secret-v1beta1 from"),
         (SECRETS, "v1", set(), "install a release that serves one of v1, v1beta1"),
     ],
 )
 def test_objects_of_a_version_that_is_not_served_get_the_component_that_changes_them(
     group: str, ours: str, serves: set[str], fix: str
 ) -> None:
-    said = other_version(group, ours, frozenset(serves))
-    assert said.startswith(fix) if fix else said == ""
+    advice = other_version(group, ours, frozenset(serves))
+    assert advice.startswith(fix) if fix else advice == ""
 
 
 @pytest.mark.parametrize(
-    ("kueue", "trainer", "launcher", "words"),
+    ("kueue", "trainer", "launcher", "expected"),
     [
         ((0, 12), None, "pytorchjob", ""),
         ((0, 18), None, "pytorchjob", ""),
         ((0, 19), None, "pytorchjob", "list kubeflow.org/pytorchjob in integrations.frameworks"),
-        ((0, 12), (2, 1), "trainjob", "queues TrainJobs from 0.14 on"),
+        ((0, 12), (2, 1), "trainjob", "queues TrainJobs since 0.14"),
         ((0, 17), (2, 1), "trainjob", ""),
         ((0, 17), None, "trainjob", ""),
         ((0, 17), (2, 0), "trainjob", "Kueue 0.17 needs Kubeflow Trainer 2.1 or later"),
@@ -58,7 +58,7 @@ def test_objects_of_a_version_that_is_not_served_get_the_component_that_changes_
     ],
 )
 def test_a_kueue_that_does_not_queue_the_launchers_jobs_is_told(
-    kueue: Version, trainer: Version | None, launcher: str, words: str
+    kueue: Version, trainer: Version | None, launcher: str, expected: str
 ) -> None:
-    said = queueing(kueue, trainer, launcher)
-    assert words in said if words else said == ""
+    advice = queueing(kueue, trainer, launcher)
+    assert expected in advice if expected else advice == ""

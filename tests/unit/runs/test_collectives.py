@@ -24,10 +24,10 @@ class Namespaces(Namespace):
         super().__init__()
         self.jobs: dict[str, Any] = {}
 
-    def ask(self, question: str, *arguments: Any, **options: Any) -> Any:
-        if question == "make":
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        if method == "make":
             self.jobs[arguments[1]["metadata"]["name"]] = arguments[1]
-        if question == "delete":
+        if method == "delete":
             self.jobs.pop(arguments[0], None)
 
 
@@ -38,9 +38,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Namespaces:
 
 
 def followed(end: int | Exception) -> Any:
-    def follow(kube: Namespaces, name: str, say: Any) -> int:
+    def follow(kube: Namespaces, name: str, report: Any) -> int:
         assert name in kube.jobs
-        say("8 KiB")
+        report("8 KiB")
         if isinstance(end, Exception):
             raise end
         return end
@@ -50,9 +50,9 @@ def followed(end: int | Exception) -> Any:
 
 def test_it_is_followed_and_removed(there: Namespaces, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives.following, "follow", followed(0))
-    said: list[str] = []
-    assert collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), said.append) == 0
-    assert said == ["8 KiB"]
+    lines: list[str] = []
+    assert collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), lines.append) == 0
+    assert lines == ["8 KiB"]
     assert there.jobs == {}
 
 
@@ -66,17 +66,17 @@ def test_one_that_fails_is_removed_too_and_its_time_is_named(
 
 
 @pytest.mark.parametrize(
-    ("cluster", "resources", "words"),
+    ("cluster", "resources", "message"),
     [
         (CLUSTER, {"pool": "h100", "nodes": 2}, r"--collectives\.pool: this cluster has no pool 'h100', but cpu, gpu"),
-        (CLUSTER, {"pool": "gpu"}, "one process has nobody to speak to; give two at least"),
+        (CLUSTER, {"pool": "gpu"}, "a collective needs at least two processes"),
         (CLUSTER.model_copy(update={"one_node": True}), {"pool": "gpu", "nodes": 2}, "--nodes: 2; .* on one node"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_and_nothing_is_made(
-    there: Namespaces, cluster: Cluster, resources: dict[str, Any], words: str
+    there: Namespaces, cluster: Cluster, resources: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         collectives.measure(cast(Kube, there), cluster, Resources(**resources), print)
     assert there.jobs == {}
 

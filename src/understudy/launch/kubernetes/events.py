@@ -51,7 +51,7 @@ def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
         case Resize(_, why):
             yield Event("Resized", why)
         case Finish(outcome) if outcome.exit_code == DONE:
-            yield Event("Completed", "every rank is done, and the result is there", "Normal")
+            yield Event("Completed", "every rank has finished, and the result exists", "Normal")
         case Finish(outcome) if outcome.exit_code == STOPPED:
             yield Event("Stopped", outcome.message, "Normal")
         case Finish(outcome):
@@ -61,7 +61,7 @@ def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
 def restarted(decision: Restart, status: JobStatus) -> Event:
     """The event of the job that is submitted after this one."""
     reason = "Evicted" if was_disrupted(status.pods) else "Restarted"
-    return Event(reason, f"submitted again, to go on from the last checkpoint: {decision.why}")
+    return Event(reason, f"submitted again, to resume from the last checkpoint: {decision.reason}")
 
 
 class Events:
@@ -84,29 +84,29 @@ class Events:
             event,
         )
 
-    def of(self, thing: KubernetesObject, event: Event) -> None:
+    def of(self, subject: KubernetesObject, event: Event) -> None:
         """Write an event for an object, by a reference to it."""
         if self._refused:
             return
         try:
-            self._kube.create_event(rendered(thing, event, self._kube.namespace))
+            self._kube.create_event(rendered(subject, event, self._kube.namespace))
         except Refused as error:
             self._refused = True
             log.warning("no events are written from now on: %s", error)
         except Away as error:
-            log.warning("the event %s of %s was not written: %s", event.reason, thing["name"], error)
+            log.warning("the event %s of %s was not written: %s", event.reason, subject["name"], error)
 
 
-def rendered(thing: KubernetesObject, event: Event, namespace: str) -> KubernetesObject:
+def rendered(subject: KubernetesObject, event: Event, namespace: str) -> KubernetesObject:
     """The manifest of an event (core/v1)."""
-    said = event.message.strip().partition("\n")[0][:LONGEST]  # further lines are a rank's log
-    about = sha256("\0".join((thing["uid"], event.reason, said, event.occurrence)).encode())[:16]
+    message = event.message.strip().partition("\n")[0][:LONGEST]  # further lines are a rank's log
+    about = sha256("\0".join((subject["uid"], event.reason, message, event.occurrence)).encode())[:16]
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return {
-        "metadata": {"name": f"{thing['name']}.{about}", "namespace": namespace},
-        "involvedObject": {**thing, "namespace": namespace},
+        "metadata": {"name": f"{subject['name']}.{about}", "namespace": namespace},
+        "involvedObject": {**subject, "namespace": namespace},
         "reason": event.reason,
-        "message": said,
+        "message": message,
         "type": event.type,
         "source": {"component": REPORTER},
         "reportingComponent": REPORTER,

@@ -12,10 +12,10 @@ from understudy.launch.kubernetes.status import JobStatus
 
 def too_few_nodes(status: JobStatus, history: History) -> Decision | None:
     """Resize to fewer nodes, if the recipe allows it and the cluster has had a minute to provide all of them."""
-    if status.found is None or history.seconds_in_state(status) < RECOVERY or is_scaling(status.events):
+    if status.watched is None or history.seconds_in_state(status) < RECOVERY or is_scaling(status.events):
         return None
     spec = status.job.spec
-    nodes = elastic.smaller_size(spec, status.found, status.state, status.pods)
+    nodes = elastic.smaller_size(spec, status.watched, status.state, status.pods)
     if nodes is None:
         return None
     return Resize(nodes, f"asking for {nodes} of {spec.nodes} nodes: {status.state.detail}")
@@ -49,13 +49,17 @@ def node_never_fits(status: JobStatus, history: History) -> Decision | None:
     if history.scales or may_get_a_node(status.events):
         return None
     if status.nodes is None:
-        unknown = "whether a node could ever take it is not known, since this account may not list nodes"
+        unknown = "whether any node fits is unknown, since this account may not list nodes"
         return Wait(f"pending: {state.detail}; {unknown}")
     # The autoscaler has reached its maximum, and no node of this kind is up yet: they are on their way.
     if has_all_nodes(status.events) and not has_its_kind(status.pods[0], status.nodes):
         return None
-    why = never_fits(status.pods[0], status.nodes)
-    return _fail(f"this can never be scheduled: {why}; correct {status.job.spec.section} or its pool") if why else None
+    reason = never_fits(status.pods[0], status.nodes)
+    return (
+        _fail(f"this can never be scheduled: {reason}; correct {status.job.spec.section} or its pool")
+        if reason
+        else None
+    )
 
 
 def _fail(text: str) -> Finish:

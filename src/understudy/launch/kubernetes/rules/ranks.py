@@ -12,8 +12,8 @@ from understudy.launch.kubernetes.status import JobStatus
 def rank_failed_before(status: JobStatus, history: History) -> Decision | None:
     """Announce failures of earlier attempts: the operator, or the node agents, restart the ranks by themselves."""
     news = status.failures[history.announced :]
-    words = tuple(f"restarting at the last checkpoint: {outcome.message}" for outcome in news)
-    return Announce(words) if words else None
+    messages = tuple(f"restarting at the last checkpoint: {outcome.message}" for outcome in news)
+    return Announce(messages) if messages else None
 
 
 def run_stopped(status: JobStatus, _history: History) -> Decision | None:
@@ -47,8 +47,8 @@ def no_progress(status: JobStatus, history: History) -> Decision | None:
     if status.candidates is not None or history.starts.count <= STARTS:
         return None
     last = status.failures[-1].message if status.failures else death(status.pods)
-    why = last or "its ranks left no outcome"
-    text = f"the job was started {STARTS} times without progress: {why}"
+    reason = last or "its ranks reported no outcome"
+    text = f"the job was started {STARTS} times without progress: {reason}"
     return Finish(Outcome(FAILED, text), explain=True)
 
 
