@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.front import AT_ONCE, Client, log_metrics, server
 
-APP = "understudy.registry.server_app.app:create_app"
+APP = "understudy_server.app:create_app"
 
 
 def write_and_read(client: Client, count: int, own: float) -> str:

@@ -25,8 +25,8 @@ from fastapi import FastAPI
 
 PIPELINE, PASSWORD = "pipeline", "password-of-pipeline"
 ACCOUNTS = f"""
-from understudy.registry.server_app.app import auth, make_accounts
-from understudy.registry.server_app.ownership import own
+from understudy_server.app import auth, make_accounts
+from understudy_server.ownership import own
 make_accounts()
 auth.store.create_user({PIPELINE!r}, {PASSWORD!r})
 own("team", "registered_model", "model")
@@ -36,7 +36,7 @@ AT_ONCE = 100  # metrics in a request, as a training's points are logged
 
 def bare() -> FastAPI:
     """The app as it would be without the front."""
-    from understudy.registry.server_app import app
+    from understudy_server import app
 
     with patch.object(app, "behind_front", lambda made: made):
         return app.create_app()
@@ -152,7 +152,7 @@ def main() -> None:
     works = {f"log {given.metrics:,} metrics": (log_metrics, given.metrics)}
     works[f"list {given.versions:,} versions"] = (list_versions, given.versions)
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        fronted = server("understudy.registry.server_app.app:create_app", Path(one), given.versions)
+        fronted = server("understudy_server.app:create_app", Path(one), given.versions)
         with fronted as front, server("benchmarks.front:bare", Path(other), given.versions) as without:
             for client in (front, without):
                 log_metrics(client, AT_ONCE)

@@ -1,0 +1,122 @@
+"""The MLflow server's app: MLflow with accounts, behind an allowlist, with additional rules and an audit log.
+
+`python -m understudy_server.app ARGUMENTS` creates the accounts and becomes `mlflow server ARGUMENTS`
+with this app.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from fastapi import FastAPI
+from mlflow.exceptions import MlflowException
+from mlflow.server import app as flask_app
+from mlflow.server import auth
+
+from understudy import installation, logs
+from understudy.errors import InputError, UnderstudyError
+from understudy.registry.middleware.allowlist import behind_front
+from understudy.registry.signature import signing_key
+from understudy_server import audit_table, connections, kept_table, schema, uploads
+from understudy_server.audit import audited, observed
+from understudy_server.door import behind_door
+from understudy_server.kept import guard_kept
+from understudy_server.metrics import measured
+from understudy_server.model_names import named
+from understudy_server.ownership import make_roles
+from understudy_server.promotion import keep_promoted, promoting
+from understudy_server.rules import guard
+from understudy_server.schema import DATABASE
+from understudy_server.searches import search_what_is_read
+from understudy_server.sign_in import FUNCTION, accounts
+from understudy_server.strictness import strict
+from understudy_server.team_rules import guard_teams
+from understudy_server.teams import SETTING
+
+APP = "understudy"  # the name of create_app among server/pyproject.toml's entry points
+CONFIG = Path(__file__).with_name("accounts.ini")
+PACKAGES = ("understudy", "understudy_server")
+"""Whose log is the server's, from INFO up."""
+PROXIES = "FORWARDED_ALLOW_IPS"  # read by uvicorn
+OLD = ("UNDERSTUDY_REVIEWERS", "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD")  # of version 0.1
+
+
+def create_app() -> FastAPI:
+    """The app for `mlflow server --app-name understudy`, created once in every worker.
+
+    Raises:
+        InputError: a setting is missing or wrong, or the server does not run under uvicorn.
+    """
+    logs.configure(packages=PACKAGES)
+    _configure()
+    guard()
+    guard_kept()
+    guard_teams()
+    search_what_is_read()
+    strict(flask_app)
+    audited(flask_app)
+    app = auth.create_app(flask_app)
+    named(flask_app)
+    observed(flask_app)
+    promoting(flask_app)
+    if not isinstance(app, FastAPI):
+        raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
+    keep_promoted()
+    return measured(connections.with_threads(behind_front(behind_door(app)), connections.threads(_setting(DATABASE))))
+
+
+def main() -> None:
+    """Create the accounts and become the server. Errors are reported once, before any worker starts."""
+    try:
+        logs.configure(packages=PACKAGES)
+        installation.check()
+        installation.check(CONFIG.parent, [CONFIG.name])
+        os.environ[connections.SETTING] = str(
+            connections.threads(_setting(DATABASE), connections.workers(sys.argv[1:]))
+        )
+        make_accounts()
+    except (UnderstudyError, MlflowException) as error:
+        sys.exit(f"the MLflow server does not start: {error}")
+    os.environ["MLFLOW_AUTH_CONFIG_PATH"] = str(CONFIG)
+    os.environ["MLFLOW_BASIC_AUTH_FAIL_CLOSED"] = "true"  # refuse requests that no MLflow check covers
+    os.environ.setdefault(PROXIES, "")  # the default trusts loopback clients, a port-forward too
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--app-name", APP, *sys.argv[1:]])
+
+
+def make_accounts() -> None:
+    """Create the admin's account, the tables, and the teams' roles if they do not exist.
+
+    Raises:
+        InputError, MlflowException: a setting is missing or wrong.
+    """
+    _configure()
+    for name in OLD:
+        if os.environ.get(name):
+            raise InputError(f"{name}: is not read any more; name reviewers and pipelines in {SETTING}, and remove it")
+    accounts()
+    signing_key()
+    schema.check(_setting(DATABASE))
+    auth.get_flask_server_secret_key()
+    auth.bootstrap_admin_user()
+    audit_table.make_table(auth.store.engine)
+    kept_table.make_table(auth.store.engine)
+    uploads.make_table(auth.store.engine)
+    make_roles(accounts())
+
+
+def _configure() -> None:
+    """Store the accounts in the database of the runs and models that they may use."""
+    database = _setting(DATABASE)
+    connections.make_room(database)
+    auth.auth_config = auth.auth_config._replace(database_uri=database, authorization_function=FUNCTION)
+
+
+def _setting(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise InputError(f"{name} is not set; docs/operating/mlflow-server.md says which Secret has it")
+    return value
+
+
+if __name__ == "__main__":
+    main()
