@@ -45,7 +45,12 @@ DEFECTS = (
     Defect(
         "a gate's rule inverted", "src/understudy/evaluate/gate.py", "passed = ratio <= most", "passed = ratio >= most"
     ),
-    Defect("a route open", "server/src/understudy_server/door.py", "if isinstance(found, Refusal):", "if False:"),
+    Defect(
+        "a route open",
+        "server/src/understudy_server/authentication.py",
+        "if isinstance(found, Refusal):",
+        "if False:",
+    ),
     Defect("a manifest without limits", "manifests/base/cleanup.yaml", "limits: {memory: 256Mi}", ""),
     Defect("a wrong exit code", "src/understudy/errors.py", "exit_code = BAD_INPUT", "exit_code = FAILED"),
     Defect(

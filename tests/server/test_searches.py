@@ -10,7 +10,7 @@ import pytest
 
 from tests.registry.submitted import Server
 from tests.server.accounts import ADMIN, STRANGER, TRAINER, ask, done, make_accounts
-from tests.server.test_team_rules import send
+from tests.server.test_tenancy import send
 
 SECRET = "hunter7"
 TAGS = [{"key": "secret", "value": SECRET}]

@@ -2,11 +2,11 @@
 
 app             the app, and the command that creates the accounts and becomes the server
 connections     how many requests a worker handles, and its database connections
-door            authentication, before a body is read; sign_in, tokens, id_token, token_review verify credentials
-teams           the setting with the accounts; ownership gives their things to teams, team_rules isolates these
-rules           who may change what, besides MLflow's permissions; lookalikes, strictness, model_names refuse requests
+authentication  before a body is read; sign_in, tokens, id_token, token_review verify credentials
+teams           the setting with the accounts; ownership gives their things to teams, tenancy isolates these
+authorization   who may change what, besides MLflow's permissions; confusables, validation, model_names refuse more
 searches        searches that select only readable rows
-promotion       what happens when the alias champion moves; kept and uploads retain the version's files
+promotion       what happens when the alias champion moves; retention and uploads protect the version's files
 audit           a line for every change
 metrics         Prometheus metrics
 schema, gc      commands: the upgrade of the database, and the removal of what was deleted

@@ -17,21 +17,21 @@ from understudy import installation, logs
 from understudy.errors import InputError, UnderstudyError
 from understudy.registry.middleware.allowlist import behind_front
 from understudy.registry.signature import signing_key
-from understudy_server import audit_table, connections, kept_table, schema, uploads
+from understudy_server import audit_table, connections, retention_table, schema, uploads
 from understudy_server.audit import audited, observed
-from understudy_server.door import behind_door
-from understudy_server.kept import guard_kept
+from understudy_server.authentication import behind_door
+from understudy_server.authorization import guard
 from understudy_server.metrics import measured
 from understudy_server.model_names import named
 from understudy_server.ownership import make_roles
 from understudy_server.promotion import keep_promoted, promoting
-from understudy_server.rules import guard
+from understudy_server.retention import guard_kept
 from understudy_server.schema import DATABASE
 from understudy_server.searches import search_what_is_read
 from understudy_server.sign_in import FUNCTION, accounts
-from understudy_server.strictness import strict
-from understudy_server.team_rules import guard_teams
 from understudy_server.teams import SETTING
+from understudy_server.tenancy import guard_teams
+from understudy_server.validation import strict
 
 APP = "understudy"  # the name of create_app among server/pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
@@ -99,7 +99,7 @@ def make_accounts() -> None:
     auth.get_flask_server_secret_key()
     auth.bootstrap_admin_user()
     audit_table.make_table(auth.store.engine)
-    kept_table.make_table(auth.store.engine)
+    retention_table.make_table(auth.store.engine)
     uploads.make_table(auth.store.engine)
     make_roles(accounts())
 

@@ -22,9 +22,9 @@ from mlflow.server.constants import BACKEND_STORE_URI_ENV_VAR
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from understudy.errors import InputError
-from understudy_server import kept_table, schema
-from understudy_server.kept import ROOT, Thing, needs
+from understudy_server import retention_table, schema
 from understudy_server.promotion import listings, pages
+from understudy_server.retention import ROOT, Thing, needs
 
 DAY = 86_400_000  # milliseconds
 CLOCKS = 60_000
@@ -54,7 +54,7 @@ class Trash:
         os.environ[BACKEND_STORE_URI_ENV_VAR] = database  # read by MLflow's handlers
         self._store = handlers._get_tracking_store()
         self._files = get_artifact_repository(files)
-        kept_table.make_table(self._store.engine)
+        retention_table.make_table(self._store.engine)
         self._needed: dict[Thing, str] = {}
         self._seen = 0  # creation time of the newest version seen, in milliseconds
 
@@ -78,7 +78,7 @@ class Trash:
         """A description of the version that needs it; empty if none does."""
         self._look()
         kind, name = deleted.thing
-        return kept_table.needed(self._store.engine, kind, [name]) or self._needed.get(deleted.thing, "")
+        return retention_table.needed(self._store.engine, kind, [name]) or self._needed.get(deleted.thing, "")
 
     def holds(self, deleted: Deleted, days: float) -> bool:
         """Whether it is still due for removal: the list may be hours old when its turn comes."""

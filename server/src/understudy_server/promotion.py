@@ -18,7 +18,7 @@ from mlflow.server import handlers
 
 from understudy.registry.names import CHAMPION, DIGEST, PROMOTED
 from understudy.registry.signature import SIGNATURE, signed, signing_key
-from understudy_server.kept import keep, uploads_below
+from understudy_server.retention import keep, uploads_below
 
 SERVERS = (PROMOTED, SIGNATURE)
 """The tags that only the server sets."""

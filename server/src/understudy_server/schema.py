@@ -20,7 +20,7 @@ from sqlalchemy import Engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from understudy.errors import InputError, UnderstudyError
-from understudy_server import audit_table, kept_table
+from understudy_server import audit_table, retention_table
 
 DATABASE = "MLFLOW_BACKEND_STORE_URI"
 
@@ -118,7 +118,7 @@ def upgrade(uri: str) -> list[str]:
             mlflow_schema._upgrade_db(engine)
         accounts_schema.migrate_if_needed(engine, "head")
         audit_table.make_table(engine)
-        kept_table.make_table(engine)
+        retention_table.make_table(engine)
         return [_said(was, now) for was, now in zip(before, revisions(engine), strict=True)]
     finally:
         engine.dispose()

@@ -1,6 +1,6 @@
 """Authentication by the Authorization header alone: an account with a password, or the subject of a token.
 
-`door.py` authenticates each request once; `authenticate` gives the result to MLflow, which needs it several times.
+`authentication.py` calls it once per request; `authenticate` gives the result to MLflow, which needs it several times.
 The account of a token is created at its first sign-in. It has no password, so no password signs it in.
 """
 

@@ -3,7 +3,7 @@
 MLflow 3.17 mounts more than tracking and registry, and its accounts do not protect all of it. Its assistant serves
 any account over loopback, a port-forward too: it runs commands on request, with the server's environment, which
 contains the passwords. So the served requests are listed here, and MLflow never sees another. Authorization follows
-behind the allowlist, by MLflow's accounts and by `rules.py`.
+behind the allowlist, by MLflow's accounts and by `authorization.py`.
 """
 
 import json

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from understudy_server.kept_table import keep, make_table, needed
+from understudy_server.retention_table import keep, make_table, needed
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from understudy_server.lookalikes import lookalike
+from understudy_server.confusables import lookalike
 
 ODD = ("champıon", "сhampion", "champion\n", "champion ")
 NEAR = ("champi0n", "champlon", "cham-pion", "CHAMP1ON", "champion_", "charnpion", "chanpion", "ch4mpion", "champions")

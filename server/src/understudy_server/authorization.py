@@ -35,10 +35,10 @@ from mlflow.server import auth, handlers
 from mlflow.server.auth import routes
 
 from understudy.registry.names import CHAMPION, DIGEST
-from understudy_server.kept import lineage
-from understudy_server.lookalikes import lookalike
+from understudy_server.confusables import lookalike
 from understudy_server.ownership import team_of
 from understudy_server.promotion import PROMPT, SERVERS, found_in_registry, is_champion, is_promoted
+from understudy_server.retention import lineage
 from understudy_server.sign_in import accounts, sender
 from understudy_server.teams import SETTING
 

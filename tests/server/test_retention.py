@@ -230,7 +230,7 @@ REQUESTS = """
 import json
 from mlflow.protos.service_pb2 import MlflowService
 from mlflow.server import handlers
-from understudy_server.kept import CHANGES
+from understudy_server.retention import CHANGES
 for path, kind, methods in handlers.get_service_endpoints(MlflowService, lambda kind: kind):
     print(json.dumps([path, kind.DESCRIPTOR.name, methods, kind in CHANGES]))
 """

@@ -36,8 +36,8 @@ from mlflow.protos.service_pb2 import (
 )
 from mlflow.server import auth, handlers
 
-from understudy_server.kept_table import Kind, needed
-from understudy_server.kept_table import keep as keep_rows
+from understudy_server.retention_table import Kind, needed
+from understudy_server.retention_table import keep as keep_rows
 from understudy_server.uploads import folders, under_way, upload
 
 ROOT = "mlflow-artifacts:/"
