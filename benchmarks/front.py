@@ -25,11 +25,11 @@ from fastapi import FastAPI
 
 PIPELINE, PASSWORD = "pipeline", "password-of-pipeline"
 ACCOUNTS = f"""
-from understudy_server.app import auth, make_accounts
-from understudy_server.ownership import own
-make_accounts()
+from understudy_server.app import auth, create_accounts
+from understudy_server.ownership import assign
+create_accounts()
 auth.store.create_user({PIPELINE!r}, {PASSWORD!r})
-own("team", "registered_model", "model")
+assign("team", "registered_model", "model")
 """
 AT_ONCE = 100  # metrics in a request, as a training's points are logged
 
@@ -38,7 +38,7 @@ def bare() -> FastAPI:
     """The app as it would be without the front."""
     from understudy_server import app
 
-    with patch.object(app, "behind_front", lambda made: made):
+    with patch.object(app, "with_middleware", lambda made: made):
         return app.create_app()
 
 

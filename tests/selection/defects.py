@@ -48,7 +48,7 @@ DEFECTS = (
     Defect(
         "a route open",
         "server/src/understudy_server/authentication.py",
-        "if isinstance(found, Refusal):",
+        "if isinstance(account, Refusal):",
         "if False:",
     ),
     Defect("a manifest without limits", "manifests/base/cleanup.yaml", "limits: {memory: 256Mi}", ""),

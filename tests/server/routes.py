@@ -26,7 +26,7 @@ def flask() -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    app.make_accounts()
+    app.create_accounts()
     made = app.create_app()
     for method, path in sorted({*native(made.routes), *flask()}):
         print(method, path)

@@ -20,6 +20,6 @@ def accounts_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleTy
         (folder / "server.db").write_bytes(empty_database())
         store = stored.SqlAlchemyStore()
         store.init_db(f"sqlite:///{folder}/server.db")
-        importlib.import_module("understudy_server.audit_table").make_table(store.engine)
+        importlib.import_module("understudy_server.audit_table").create_table(store.engine)
     monkeypatch.setattr(sign_in.auth, "store", store)
     return sign_in, store

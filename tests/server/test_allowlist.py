@@ -14,7 +14,7 @@ import pytest
 
 from tests.registry.submitted import Server
 from tests.server.accounts import ADMIN, READER, REVIEWER, SETTINGS, TRAINER, ask
-from understudy.registry.middleware.allowlist import FIXED, served
+from understudy.registry.middleware.allowlist import FIXED_RESPONSES, allowed_routes
 
 ASSISTANT = "/ajax-api/3.0/mlflow/assistant/config"
 BOTH = r"/(ajax-)?api"
@@ -63,7 +63,7 @@ def example(path: str) -> str:
 
 
 def passes(method: str, path: str) -> bool:
-    return any(method in methods and pattern.fullmatch(path) for pattern, methods in served())
+    return any(method in methods and pattern.fullmatch(path) for pattern, methods in allowed_routes())
 
 
 def reason(method: str, path: str) -> str:
@@ -81,7 +81,7 @@ def test_no_route_is_both_served_and_closed(routes: list[tuple[str, str]]) -> No
 
 
 def test_nothing_is_served_that_mlflow_has_not(routes: list[tuple[str, str]]) -> None:
-    for pattern, methods in served():
+    for pattern, methods in allowed_routes():
         assert methods <= {method for method, path in routes if pattern.fullmatch(path)}, pattern.pattern
 
 
@@ -104,7 +104,7 @@ def test_what_is_closed_is_closed_to_an_admin_too(guarded: Server, routes: list[
     closed = [route for route in routes if reason(*route)]
     assert len(closed) > 150
     for method, path in closed:
-        if method == "GET" and path in FIXED:
+        if method == "GET" and path in FIXED_RESPONSES:
             continue
         code, said = status(guarded, method, path)
         assert (code, b"ENDPOINT_NOT_FOUND" in said) == (404, True), (method, path)
@@ -135,10 +135,10 @@ def test_nobody_reaches_the_assistant(guarded: Server, account: str, path: str) 
         assert b"projects" not in said
 
 
-@pytest.mark.parametrize("path", FIXED)
+@pytest.mark.parametrize("path", FIXED_RESPONSES)
 def test_what_the_pages_ask_first_is_answered_without_asking_mlflow(guarded: Server, path: str) -> None:
     code, said = status(guarded, "GET", f"{path}?gateway_path=api/2.0/endpoints/", READER)
-    assert (code, json.loads(said)) == (200, FIXED[path])
+    assert (code, json.loads(said)) == (200, FIXED_RESPONSES[path])
     assert status(guarded, "POST", path, READER)[0] == 404
 
 
@@ -162,7 +162,7 @@ def test_the_server_does_not_start_without_a_front(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/server.db"
     root = {"_MLFLOW_SERVER_FILE_STORE": database, "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/"}
     environment = {**os.environ, **SETTINGS, **root, "MLFLOW_BACKEND_STORE_URI": database}
-    code = "from understudy_server import app; app.make_accounts(); app.create_app()"
+    code = "from understudy_server import app; app.create_accounts(); app.create_app()"
     command = [sys.executable, "-W", "ignore", "-c", code]
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert outcome.returncode == 1

@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from understudy.registry.audit import PAGE, PAGE_LENGTH, verify
-from understudy_server.audit_table import append, lines_after, make_table
+from understudy_server.audit_table import append, create_table, lines_after
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     made = create_engine(f"sqlite:///{tmp_path}/audit.db")
-    make_table(made)
+    create_table(made)
     yield made
     made.dispose()
 
@@ -29,7 +29,7 @@ def test_many_that_write_at_once_make_one_chain(engine: Engine) -> None:
 
 def test_a_table_that_was_made_keeps_its_lines(engine: Engine) -> None:
     append(engine, {})
-    make_table(engine)
+    create_table(engine)
     assert len(lines_after(engine, 0)) == 1
 
 

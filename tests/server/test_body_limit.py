@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.registry.submitted import Server, connect
 from tests.server.accounts import TRAINER, ask, done, with_account
 from understudy.registry.middleware import body_limit
-from understudy.registry.middleware.body_budget import ROOM
+from understudy.registry.middleware.body_budget import CAPACITY
 from understudy.registry.middleware.body_limit import LIMIT, BodyLimit
 
 SEARCH = "/api/2.0/mlflow/runs/search"
@@ -120,20 +120,20 @@ async def reading(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_a_body_that_is_held_back_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limit, "SECONDS", 0.1)
+    monkeypatch.setattr(body_limit, "TIMEOUT", 0.1)
     limit = BodyLimit(reading)
     assert asyncio.run(answered(limit, b"{")) == 408
-    assert asyncio.run(limit.budget.take(ROOM)) == ROOM, "its room was given back"
+    assert asyncio.run(limit.budget.reserve(CAPACITY)) == CAPACITY, "its room was given back"
 
 
 def test_a_body_without_room_waits_and_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limit, "SECONDS", 0.1)
+    monkeypatch.setattr(body_limit, "TIMEOUT", 0.1)
     limit = BodyLimit(reading)
 
     async def ask() -> int:
-        taken = await limit.budget.take(ROOM)
+        taken = await limit.budget.reserve(CAPACITY)
         status = await answered(limit)  # of which nothing comes
-        limit.budget.give_back(taken)
+        limit.budget.release(taken)
         return status
 
     assert asyncio.run(ask()) == 503

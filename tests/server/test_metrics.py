@@ -19,7 +19,7 @@ from tests.registry.submitted import Server, start_server
 from tests.server.accounts import ADMIN, ALIAS, COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
 from tests.unit.manifests.promtool import needs_promtool
 from understudy.metrics import VARIABLE
-from understudy.registry.middleware.allowlist import served
+from understudy.registry.middleware.allowlist import allowed_routes
 from understudy_server.metrics import ROUTES, route
 
 
@@ -131,8 +131,8 @@ def test_a_second_worker_would_count_by_itself_and_is_refused(tmp_path: Any) -> 
         code = (
             f"import os; os.environ[{VARIABLE!r}] = {taken!r}\n"
             "from fastapi import FastAPI\n"
-            "from understudy_server.metrics import measured\n"
-            "measured(FastAPI())"
+            "from understudy_server.metrics import with_metrics\n"
+            "with_metrics(FastAPI())"
         )
         command = [sys.executable, "-W", "ignore", "-c", code]
         outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -140,9 +140,9 @@ def test_a_second_worker_would_count_by_itself_and_is_refused(tmp_path: Any) -> 
     assert outcome.returncode == 1
 
 
-def test_every_route_that_the_front_serves_has_a_kind() -> None:
+def test_every_allowed_route_has_a_kind() -> None:
     assert {"runs", "experiments", "registered-models", "model-versions", "users", "roles", "audit"} <= ROUTES
-    for one in served():
+    for one in allowed_routes():
         path = one.path.pattern.replace("[^/]+", "x").replace("(?s:.+)", "x/y").replace("\\", "")
         assert route(path) != "other", path
     assert route("/api/2.0/mlflow/odd/get") == "other"

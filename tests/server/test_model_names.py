@@ -50,17 +50,17 @@ def test_the_longest_name_is_its_teams(guarded: Server) -> None:
 
 LEFT = """
 from understudy_server import ownership
-from understudy_server.app import accounts, auth, make_accounts
-make_accounts()
+from understudy_server.app import accounts, auth, create_accounts
+create_accounts()
 role = auth.store.get_role_by_name("default", "team:speech:write").id
 auth.store.add_role_permission(role, "registered_model", "*", "MANAGE")
 auth.store.create_user("mallory", "password-of-mallory")
 auth.store.grant_user_permission("mallory", "registered_model", "*", "MANAGE")
-ownership.make_roles(accounts())
+ownership.create_roles(accounts())
 assert ownership.team_of("registered_model", "*") is None
 for give in (
-    lambda: ownership.own("speech", "registered_model", "*"),
-    lambda: ownership.rename("registered_model", "mine", "*"),
+    lambda: ownership.assign("speech", "registered_model", "*"),
+    lambda: ownership.move_permissions("registered_model", "mine", "*"),
 ):
     try:
         give()

@@ -1,4 +1,4 @@
-"""What two requests make at the same time is made once; the rest: test_team_rules.py and test_sign_in.py."""
+"""What two requests make at the same time is made once; the rest: test_tenancy.py and test_sign_in.py."""
 
 import importlib
 from functools import partial
@@ -23,7 +23,7 @@ def test_a_role_that_another_request_gave_meanwhile_is_there(tmp_path: Path, mon
     ownership = importlib.import_module("understudy_server.ownership")
     user, role = store.create_user("rita", "password-of-rita").id, store.create_role("team:vision:read", "default").id
     for _ in range(2):
-        ownership._unless_there(partial(assign, store, user, role))
+        ownership._unless_existing(partial(assign, store, user, role))
     assert [found.id for found in store.list_user_roles(user)] == [role]
     with pytest.raises(Exception, match="FOREIGN KEY"):
-        ownership._unless_there(partial(assign, store, user, role + 1))
+        ownership._unless_existing(partial(assign, store, user, role + 1))

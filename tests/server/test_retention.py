@@ -19,7 +19,7 @@ import pytest
 
 from tests.registry.submitted import RECIPE, Pipeline, Server, connect
 from tests.server.accounts import ADMIN, ALIAS, APIS, READER, REVIEWER, TRAINER, ask, done, with_account
-from understudy.registry.middleware.allowlist import served
+from understudy.registry.middleware.allowlist import allowed_routes
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ for path, kind, methods in handlers.get_service_endpoints(MlflowService, lambda 
 
 def test_every_other_request_that_is_served_changes_none_of_it() -> None:
     told = subprocess.run([sys.executable, "-W", "ignore", "-c", REQUESTS], capture_output=True, text=True, check=True)
-    front, unguarded = served(), set()
+    front, unguarded = allowed_routes(), set()
     for path, kind, methods, guarded in map(json.loads, told.stdout.splitlines()):
         concrete = re.sub("<[^>]+>", "x", path)
         passes = any(route.path.fullmatch(concrete) and set(methods) & route.methods for route in front)

@@ -128,7 +128,7 @@ def test_who_has_no_account_is_asked_as_long_as_who_has_one(tmp_path: Path, monk
     sign_in, store = accounts_in(tmp_path, monkeypatch)
     stored = importlib.import_module("mlflow.server.auth.sqlalchemy_store")
     store.create_user("rita", "password-of-rita")
-    sign_in._make("person:ada")
+    sign_in._create_account("person:ada")
     checked: list[str] = []
     check = stored.check_password_hash
 
@@ -140,7 +140,6 @@ def test_who_has_no_account_is_asked_as_long_as_who_has_one(tmp_path: Path, monk
     monkeypatch.setattr(sign_in, "check_password_hash", watched)
     for name in ("rita", "nobody", "person:ada"):
         checked.clear()
-        assert (
-            sign_in.signed_in(sign_in.Authorization("basic", {"username": name, "password": "a guess"})).status == 401
-        )
+        credentials = sign_in.Authorization("basic", {"username": name, "password": "a guess"})
+        assert sign_in.verified_account(credentials).status == 401
         assert [kind for kind in checked if kind == "scrypt"] == ["scrypt"], name

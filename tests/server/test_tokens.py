@@ -10,14 +10,14 @@ from tests.unit.kube.api_server import KEY, ApiServer, api_server
 from understudy_server import tokens
 from understudy_server.teams import Account, People
 from understudy_server.token_review import TokenRefusedError
-from understudy_server.tokens import Remembered, account_of
+from understudy_server.tokens import AccountCache, account_of
 
 POD = "system:serviceaccount:vision:pipeline"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    monkeypatch.setattr(tokens, "KNOWN", Remembered())
+    monkeypatch.setattr(tokens, "CACHE", AccountCache())
     with api_server(tmp_path) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
@@ -70,8 +70,8 @@ def test_the_issuer_decides_who_is_asked(cluster: ApiServer, provider: Issuer) -
 
 
 def test_no_more_tokens_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MOST", 2)
-    known, later = Remembered(), time.time() + 600
+    monkeypatch.setattr(tokens, "MAX_ACCOUNTS", 2)
+    cache, later = AccountCache(), time.time() + 600
     for number in range(3):
-        known.keep(str(number), Account("a"), later)
-    assert [known.get(str(number)) is not None for number in range(3)] == [True, True, False]
+        cache.put(str(number), Account("a"), later)
+    assert [cache.get(str(number)) is not None for number in range(3)] == [True, True, False]

@@ -12,37 +12,37 @@ from sqlalchemy import Engine, create_engine
 from tests.registry.submitted import RECIPE, Pipeline, Server, connect
 from tests.server.accounts import ADMIN, ALIAS, REVIEWER, TRAINER, ask, done, with_account
 from understudy_server import uploads
-from understudy_server.uploads import folders, make_table, under_way, upload
+from understudy_server.uploads import create_table, folders, in_progress, uploading
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
     made = create_engine(f"sqlite:///{tmp_path}/server.db")
-    make_table(made)
+    create_table(made)
     return made
 
 
 def test_an_upload_is_known_below_all_of_its_folders_until_it_ends(engine: Engine) -> None:
-    with upload(engine, "1/models/m-2/artifacts/serving.py"), upload(engine, "1/models/m-3/conda.yaml"):
-        assert under_way(engine, ["1/models/m-2"]) == ["1/models/m-2/artifacts/serving.py"]
-        assert under_way(engine, ["1/models/m"]) == []
-        assert len(under_way(engine, ["1"])) == 2
-    assert under_way(engine, ["1"]) == []
+    with uploading(engine, "1/models/m-2/artifacts/serving.py"), uploading(engine, "1/models/m-3/conda.yaml"):
+        assert in_progress(engine, ["1/models/m-2"]) == ["1/models/m-2/artifacts/serving.py"]
+        assert in_progress(engine, ["1/models/m"]) == []
+        assert len(in_progress(engine, ["1"])) == 2
+    assert in_progress(engine, ["1"]) == []
 
 
 def test_an_upload_that_fails_has_ended_too(engine: Engine) -> None:
-    with pytest.raises(OSError), upload(engine, "1/a"):  # noqa: PT011
+    with pytest.raises(OSError), uploading(engine, "1/a"):  # noqa: PT011
         raise OSError
-    assert under_way(engine, ["1"]) == []
+    assert in_progress(engine, ["1"]) == []
 
 
 def test_an_upload_whose_server_was_killed_counts_for_a_day(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
-    with upload(engine, "1/a"):
+    with uploading(engine, "1/a"):
         monkeypatch.setattr(uploads.time, "time", lambda: now + 23 * 3600)
-        assert under_way(engine, ["1"])
+        assert in_progress(engine, ["1"])
         monkeypatch.setattr(uploads.time, "time", lambda: now + 25 * 3600)
-        assert not under_way(engine, ["1"])
+        assert not in_progress(engine, ["1"])
 
 
 def test_folders_are_all_that_a_path_is_below() -> None:

@@ -15,30 +15,30 @@ from mlflow.server import auth
 
 from understudy import installation, logs
 from understudy.errors import InputError, UnderstudyError
-from understudy.registry.middleware.allowlist import behind_front
+from understudy.registry.middleware.allowlist import with_middleware
 from understudy.registry.signature import signing_key
 from understudy_server import audit_table, connections, retention_table, schema, uploads
-from understudy_server.audit import audited, observed
-from understudy_server.authentication import behind_door
-from understudy_server.authorization import guard
-from understudy_server.metrics import measured
-from understudy_server.model_names import named
-from understudy_server.ownership import make_roles
-from understudy_server.promotion import keep_promoted, promoting
-from understudy_server.retention import guard_kept
+from understudy_server.audit import read_states_before, record_changes
+from understudy_server.authentication import with_authentication
+from understudy_server.authorization import add_rules
+from understudy_server.metrics import with_metrics
+from understudy_server.model_names import validate_model_names
+from understudy_server.ownership import create_roles
+from understudy_server.promotion import handle_promotions, retain_promoted
+from understudy_server.retention import add_retention_checks
 from understudy_server.schema import DATABASE
-from understudy_server.searches import search_what_is_read
+from understudy_server.searches import restrict_searches
 from understudy_server.sign_in import FUNCTION, accounts
 from understudy_server.teams import SETTING
-from understudy_server.tenancy import guard_teams
-from understudy_server.validation import strict
+from understudy_server.tenancy import add_tenant_rules
+from understudy_server.validation import refuse_ambiguous_requests
 
 APP = "understudy"  # the name of create_app among server/pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
 PACKAGES = ("understudy", "understudy_server")
 """Whose log is the server's, from INFO up."""
-PROXIES = "FORWARDED_ALLOW_IPS"  # read by uvicorn
-OLD = ("UNDERSTUDY_REVIEWERS", "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD")  # of version 0.1
+TRUSTED_PROXIES = "FORWARDED_ALLOW_IPS"  # read by uvicorn
+REMOVED_SETTINGS = ("UNDERSTUDY_REVIEWERS", "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD")
 
 
 def create_app() -> FastAPI:
@@ -49,20 +49,21 @@ def create_app() -> FastAPI:
     """
     logs.configure(packages=PACKAGES)
     _configure()
-    guard()
-    guard_kept()
-    guard_teams()
-    search_what_is_read()
-    strict(flask_app)
-    audited(flask_app)
+    add_rules()
+    add_retention_checks()
+    add_tenant_rules()
+    restrict_searches()
+    refuse_ambiguous_requests(flask_app)
+    record_changes(flask_app)
     app = auth.create_app(flask_app)
-    named(flask_app)
-    observed(flask_app)
-    promoting(flask_app)
+    validate_model_names(flask_app)
+    read_states_before(flask_app)
+    handle_promotions(flask_app)
     if not isinstance(app, FastAPI):
         raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
-    keep_promoted()
-    return measured(connections.with_threads(behind_front(behind_door(app)), connections.threads(_setting(DATABASE))))
+    retain_promoted()
+    guarded = with_middleware(with_authentication(app))
+    return with_metrics(connections.with_threads(guarded, connections.threads(_setting(DATABASE))))
 
 
 def main() -> None:
@@ -74,23 +75,23 @@ def main() -> None:
         os.environ[connections.SETTING] = str(
             connections.threads(_setting(DATABASE), connections.workers(sys.argv[1:]))
         )
-        make_accounts()
+        create_accounts()
     except (UnderstudyError, MlflowException) as error:
         sys.exit(f"the MLflow server does not start: {error}")
     os.environ["MLFLOW_AUTH_CONFIG_PATH"] = str(CONFIG)
     os.environ["MLFLOW_BASIC_AUTH_FAIL_CLOSED"] = "true"  # refuse requests that no MLflow check covers
-    os.environ.setdefault(PROXIES, "")  # the default trusts loopback clients, a port-forward too
+    os.environ.setdefault(TRUSTED_PROXIES, "")  # the default trusts loopback clients, a port-forward too
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--app-name", APP, *sys.argv[1:]])
 
 
-def make_accounts() -> None:
+def create_accounts() -> None:
     """Create the admin's account, the tables, and the teams' roles if they do not exist.
 
     Raises:
         InputError, MlflowException: a setting is missing or wrong.
     """
     _configure()
-    for name in OLD:
+    for name in REMOVED_SETTINGS:
         if os.environ.get(name):
             raise InputError(f"{name}: is not read any more; name reviewers and pipelines in {SETTING}, and remove it")
     accounts()
@@ -98,16 +99,16 @@ def make_accounts() -> None:
     schema.check(_setting(DATABASE))
     auth.get_flask_server_secret_key()
     auth.bootstrap_admin_user()
-    audit_table.make_table(auth.store.engine)
-    retention_table.make_table(auth.store.engine)
-    uploads.make_table(auth.store.engine)
-    make_roles(accounts())
+    audit_table.create_table(auth.store.engine)
+    retention_table.create_table(auth.store.engine)
+    uploads.create_table(auth.store.engine)
+    create_roles(accounts())
 
 
 def _configure() -> None:
     """Store the accounts in the database of the runs and models that they may use."""
     database = _setting(DATABASE)
-    connections.make_room(database)
+    connections.size_pools(database)
     auth.auth_config = auth.auth_config._replace(database_uri=database, authorization_function=FUNCTION)
 
 

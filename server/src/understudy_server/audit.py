@@ -42,12 +42,12 @@ MESSAGES = {
     for method in methods
 }
 REGISTRY = ("registered-models", "model-versions")
-LONG = 256  # characters of a value in a state; a longer one is replaced by its digest
-MANY = 16_384  # characters of all tags or aliases in a state
+MAX_VALUE = 256  # characters of a value in a state; a longer one is replaced by its digest
+MAX_STATE = 16_384  # characters of all tags or aliases in a state
 SECRET = re.compile("password|secret|token", re.IGNORECASE)
 
 
-class Where(NamedTuple):
+class Origin(NamedTuple):
     """The origin of a request: the address of the connection's peer, and its X-Forwarded-For header."""
 
     address: str | None
@@ -57,60 +57,61 @@ class Where(NamedTuple):
 class Change(NamedTuple):
     """A request that may change something, with the state before it."""
 
-    what: str
-    asked: dict[str, Any]
+    action: str
+    parameters: dict[str, Any]
     before: dict[str, Any] | None
 
 
-def audited(app: Flask) -> None:
+def record_changes(app: Flask) -> None:
     """Record every change that the app makes from now on. Call before MLflow adds its after-request handlers.
 
     Flask runs these in reverse order, so the state is read after all of MLflow's.
     """
-    app.after_request(_write)
+    app.after_request(_record)
     app.add_url_rule(PATH, "understudy_audit", _page, methods=["GET"])
 
 
-def observed(app: Flask) -> None:
+def read_states_before(app: Flask) -> None:
     """Read the state before every change. Call after MLflow added its checks: a refused request is no change."""
-    app.before_request(_look)
+    app.before_request(_read_state)
 
 
-def _look() -> None:
-    found = CHANGES.fullmatch(request.path)
-    if request.method in ("GET", "HEAD", "OPTIONS") or not found or found[1] in READS:
+def _read_state() -> None:
+    match = CHANGES.fullmatch(request.path)
+    if request.method in ("GET", "HEAD", "OPTIONS") or not match or match[1] in READS:
         return
-    asked = _asked()
-    g.understudy_change = Change(f"{request.method} {found[1]}", asked, _state(found[1], asked))
+    parameters = _parameters()
+    g.understudy_change = Change(f"{request.method} {match[1]}", parameters, _state(match[1], parameters))
 
 
-def _asked() -> dict[str, Any]:
+def _parameters() -> dict[str, Any]:
     """A request's parameters, parsed as MLflow's handler parses them, without secrets."""
-    rule = request.url_rule.rule if request.url_rule else ""
-    kind = MESSAGES.get((rule, request.method))
-    if kind:
-        said = _message(kind())
+    route = request.url_rule.rule if request.url_rule else ""
+    message_type = MESSAGES.get((route, request.method))
+    if message_type:
+        parameters = _message(message_type())
     else:
         content = request.get_json(force=True, silent=True)
-        said = {**request.args, **request.form, **(content if isinstance(content, dict) else {})}
-    return {name: value for name, value in {**said, **(request.view_args or {})}.items() if not SECRET.search(name)}
+        parameters = {**request.args, **request.form, **(content if isinstance(content, dict) else {})}
+    parameters |= request.view_args or {}
+    return {name: value for name, value in parameters.items() if not SECRET.search(name)}
 
 
-def _message(empty: Any) -> dict[str, Any]:
+def _message(message: Any) -> dict[str, Any]:
     try:
-        said: dict[str, Any] = json.loads(message_to_json(handlers._get_request_message(empty)))
+        parsed: dict[str, Any] = json.loads(message_to_json(handlers._get_request_message(message)))
     except MlflowException:  # the handler raises it too, and answers with it
         return {}
-    return said
+    return parsed
 
 
-def _state(what: str, asked: dict[str, Any]) -> dict[str, Any] | None:
+def _state(action: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
     """The state of the model and version, or of the account; None if it does not exist."""
     try:
-        if what.startswith(REGISTRY) and "name" in asked:
-            return _model(asked["name"], asked.get("version"))
-        if what.startswith("users") and "username" in asked:
-            return {"is_admin": auth.store.get_user(asked["username"]).is_admin}
+        if action.startswith(REGISTRY) and "name" in parameters:
+            return _model(parameters["name"], parameters.get("version"))
+        if action.startswith("users") and "username" in parameters:
+            return {"is_admin": auth.store.get_user(parameters["username"]).is_admin}
     except MlflowException:
         return None
     return None
@@ -122,57 +123,62 @@ def _model(name: str, version: str | None) -> dict[str, Any]:
     state: dict[str, Any] = {
         "aliases": _shortened(model.aliases),
         "tags": _shortened(model.tags),
-        "description": _short(model.description),
+        "description": _shortened_value(model.description),
     }
     if version:
-        found = store.get_model_version(name, version)
-        seen = {"description": _short(found.description), "stage": found.current_stage}
-        state["version"] = {"number": str(found.version), "tags": _shortened(found.tags), **seen}
+        entity = store.get_model_version(name, version)
+        details = {"description": _shortened_value(entity.description), "stage": entity.current_stage}
+        state["version"] = {"number": str(entity.version), "tags": _shortened(entity.tags), **details}
     return state
 
 
 def _shortened(values: Mapping[str, Any]) -> Any:
     """Values shortened for a state: each further change writes them twice, so its line must be short."""
-    said = {name: _short(value) for name, value in values.items()}
-    return said if len(json.dumps(said)) <= MANY else _digest(json.dumps(dict(values), sort_keys=True))
+    shortened = {name: _shortened_value(value) for name, value in values.items()}
+    return shortened if len(json.dumps(shortened)) <= MAX_STATE else _digest(json.dumps(dict(values), sort_keys=True))
 
 
-def _short(value: Any) -> Any:
-    return _digest(value) if isinstance(value, str) and len(value) > LONG else value
+def _shortened_value(value: Any) -> Any:
+    return _digest(value) if isinstance(value, str) and len(value) > MAX_VALUE else value
 
 
 def _digest(text: str) -> dict[str, Any]:
     return {"sha256": sha256(text.encode(errors="surrogatepass")), "length": len(text)}
 
 
-def _write(response: Response) -> Response:
+def _record(response: Response) -> Response:
     change: Change | None = g.pop("understudy_change", None)
     if change is None or response.status_code >= 400:
         return response
-    asked = {**change.asked, **_made(response)}
-    after = _state(change.what.partition(" ")[2], {**asked, "name": asked.get("new_name", asked.get("name"))})
-    where = Where(request.remote_addr, request.headers.get("X-Forwarded-For"))
-    _add(getattr(g, "mlflow_authenticated_user", ""), change, asked, after, where)
+    parameters = {**change.parameters, **_created_version(response)}
+    name = parameters.get("new_name", parameters.get("name"))
+    after = _state(change.action.partition(" ")[2], {**parameters, "name": name})
+    origin = Origin(request.remote_addr, request.headers.get("X-Forwarded-For"))
+    _add(getattr(g, "mlflow_authenticated_user", ""), change, parameters, after, origin)
     return response
 
 
-def write_sign_in(who: str, what: str, before: dict[str, Any] | None, after: dict[str, Any], where: Where) -> None:
+def record_sign_in(
+    account: str, action: str, before: dict[str, Any] | None, after: dict[str, Any], origin: Origin
+) -> None:
     """Record a change to an account at sign-in, which follows from the setting and not from a request."""
-    asked = {"username": who}
-    _add(who, Change(f"SIGN-IN {what}", asked, before), asked, after, where)
+    parameters = {"username": account}
+    _add(account, Change(f"SIGN-IN {action}", parameters, before), parameters, after, origin)
 
 
-def _add(who: str, change: Change, asked: dict[str, Any], after: dict[str, Any] | None, where: Where) -> None:
+def _add(
+    account: str, change: Change, parameters: dict[str, Any], after: dict[str, Any] | None, origin: Origin
+) -> None:
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "who": who,
-        "where": where.address,
-        "forwarded": where.forwarded,
-        "what": change.what,
-        "model": asked.get("name"),
-        "version": asked.get("version"),
-        "alias": asked.get("alias"),
-        "asked": change.asked,
+        "who": account,
+        "where": origin.address,
+        "forwarded": origin.forwarded,
+        "what": change.action,
+        "model": parameters.get("name"),
+        "version": parameters.get("version"),
+        "alias": parameters.get("alias"),
+        "asked": change.parameters,
         "before": change.before,
         "after": after,
     }
@@ -180,10 +186,10 @@ def _add(who: str, change: Change, asked: dict[str, Any], after: dict[str, Any] 
     AUDIT_LINES.inc()
 
 
-def _made(response: Response) -> dict[str, Any]:
+def _created_version(response: Response) -> dict[str, Any]:
     """The number of a created version."""
-    made = (response.get_json(silent=True) or {}).get("model_version", {}) if response.is_json else {}
-    return {"version": made["version"]} if "version" in made else {}
+    version = (response.get_json(silent=True) or {}).get("model_version", {}) if response.is_json else {}
+    return {"version": version["version"]} if "version" in version else {}
 
 
 def _page() -> Response:

@@ -15,7 +15,7 @@ LINES = Table(
 )
 
 
-def make_table(engine: Engine) -> None:
+def create_table(engine: Engine) -> None:
     """Create the table if it does not exist."""
     LINES.metadata.create_all(engine)
 
@@ -25,10 +25,10 @@ def append(engine: Engine, entry: dict[str, Any]) -> str:
 
     If two servers insert the same number, the database accepts one; the other retries with the next number.
     """
-    newest = select(LINES.c.number, LINES.c.line).order_by(LINES.c.number.desc()).limit(1)
+    query = select(LINES.c.number, LINES.c.line).order_by(LINES.c.number.desc()).limit(1)
     while True:
         with engine.connect() as connection:
-            last = connection.execute(newest).first()
+            last = connection.execute(query).first()
         number, previous = (last.number + 1, digest_of(last.line)) if last else (1, FIRST)
         line = sealed(entry, number, previous)
         try:
@@ -41,10 +41,10 @@ def append(engine: Engine, entry: dict[str, Any]) -> str:
 
 def lines_after(engine: Engine, number: int) -> list[str]:
     """The lines after a number, as many as fit a page: at least one, if there is any."""
-    wanted = select(LINES.c.line).where(LINES.c.number > number).order_by(LINES.c.number).limit(PAGE)
+    query = select(LINES.c.line).where(LINES.c.number > number).order_by(LINES.c.number).limit(PAGE)
     lines, length = list[str](), 0
     with engine.connect() as connection:
-        for line in connection.execution_options(yield_per=10).execute(wanted).scalars():
+        for line in connection.execution_options(yield_per=10).execute(query).scalars():
             lines.append(line)
             length += len(line)
             if length >= PAGE_LENGTH:

@@ -13,8 +13,16 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from werkzeug.datastructures import Authorization
 
-from understudy_server.audit import Where
-from understudy_server.sign_in import NOBODY, PLACE, SENDER, Refusal, credentials, seen_lately, signed_in
+from understudy_server.audit import Origin
+from understudy_server.sign_in import (
+    ORIGIN,
+    SENDER,
+    UNAUTHENTICATED,
+    Refusal,
+    cached_account,
+    parsed_credentials,
+    verified_account,
+)
 from understudy_server.teams import Account
 
 PASSWORDS = 2
@@ -23,7 +31,7 @@ TOKENS = 8
 """Concurrent token checks. They wait apart from passwords, so a slow issuer delays only tokens."""
 
 
-class Door:
+class Authentication:
     """ASGI middleware that passes authenticated requests, and all requests for unprotected routes."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -36,36 +44,38 @@ class Door:
             await self.app(scope, receive, send)
             return
         headers, client = Headers(scope=scope), scope.get("client")
-        PLACE.set(Where(client[0] if client else None, headers.get("x-forwarded-for")))
-        shown = credentials(headers.get("authorization"))
-        found = await self._found(shown) if shown else NOBODY
-        if isinstance(found, Refusal):
-            await _answer(found)(scope, receive, send)
+        ORIGIN.set(Origin(client[0] if client else None, headers.get("x-forwarded-for")))
+        credentials = parsed_credentials(headers.get("authorization"))
+        account = await self._account(credentials) if credentials else UNAUTHENTICATED
+        if isinstance(account, Refusal):
+            await _response(account)(scope, receive, send)
             return
-        before = SENDER.set(found)
+        token = SENDER.set(account)
         try:
             await self.app(scope, receive, send)
         finally:
-            SENDER.reset(before)
+            SENDER.reset(token)
 
-    async def _found(self, shown: Authorization) -> Account | Refusal:
-        account = seen_lately(shown)
+    async def _account(self, credentials: Authorization) -> Account | Refusal:
+        account = cached_account(credentials)
         if account is not None:
             return account
-        limiter = self.tokens if shown.token else self.passwords
-        return await anyio.to_thread.run_sync(signed_in, shown, limiter=limiter)
+        limiter = self.tokens if credentials.token else self.passwords
+        return await anyio.to_thread.run_sync(verified_account, credentials, limiter=limiter)
 
 
-def _answer(refused: Refusal) -> Response:
-    if refused is NOBODY:  # in MLflow's form: browsers then prompt for a password, and clients print their hint
-        return PlainTextResponse(refused.message, refused.status, {"WWW-Authenticate": 'Basic realm="mlflow"'})
-    response = JSONResponse({"error_code": refused.code, "message": refused.message}, refused.status)
-    if refused.status == 401:
+def _response(refusal: Refusal) -> Response:
+    if (
+        refusal is UNAUTHENTICATED
+    ):  # in MLflow's form: browsers then prompt for a password, and clients print their hint
+        return PlainTextResponse(refusal.message, refusal.status, {"WWW-Authenticate": 'Basic realm="mlflow"'})
+    response = JSONResponse({"error_code": refusal.code, "message": refusal.message}, refusal.status)
+    if refusal.status == 401:
         response.headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
     return response
 
 
-def behind_door(app: FastAPI) -> FastAPI:
+def with_authentication(app: FastAPI) -> FastAPI:
     """The app with authentication before anything that reads a request."""
-    app.add_middleware(Door)
+    app.add_middleware(Authentication)
     return app

@@ -35,18 +35,18 @@ from mlflow.server import auth, handlers
 from mlflow.server.auth import routes
 
 from understudy.registry.names import CHAMPION, DIGEST
-from understudy_server.confusables import lookalike
+from understudy_server.confusables import confusable_with_champion
 from understudy_server.ownership import team_of
-from understudy_server.promotion import PROMPT, SERVERS, found_in_registry, is_champion, is_promoted
+from understudy_server.promotion import PROMPT, SERVER_TAGS, is_champion, is_promoted, registry_entity
 from understudy_server.retention import lineage
 from understudy_server.sign_in import accounts, sender
 from understudy_server.teams import SETTING
 
-LOOSE = (
+UNRESOLVED = (
     "{} is looked up anew whenever it is read, so its files can be changed; make a version that names the files "
     "themselves (mlflow-artifacts:/EXPERIMENT/RUN/artifacts/PATH), as mlflow.register_model does"
 )
-OURS = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in canonical form
+SERVER_FILES = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in canonical form
 
 
 class Rule(NamedTuple):
@@ -68,10 +68,10 @@ def _unset(message: Any) -> str:
 
 
 def _version(verb: str, message: Any) -> str:
-    found = found_in_registry("get_model_version", message.name, message.version)
-    if found is None or not is_promoted(found):
+    version = registry_entity("get_model_version", message.name, message.version)
+    if version is None or not is_promoted(version):
         return ""
-    return f"{verb} version {found.version} of {message.name}, which was promoted to {CHAMPION}"
+    return f"{verb} version {version.version} of {message.name}, which was promoted to {CHAMPION}"
 
 
 def _stage(message: Any) -> str:
@@ -81,18 +81,18 @@ def _stage(message: Any) -> str:
 
 
 def _model(verb: str, message: Any) -> str:
-    found = found_in_registry("get_registered_model", message.name)
-    if found is None or not is_promoted(found):
+    model = registry_entity("get_registered_model", message.name)
+    if model is None or not is_promoted(model):
         return ""
     return f"{verb} {message.name}, of which a version was promoted to {CHAMPION}"
 
 
-def _mark_of_version(message: Any) -> str:
-    return f"set the tag {message.key}" if message.key in SERVERS else _version("change", message)
+def _tag_of_version(message: Any) -> str:
+    return f"set the tag {message.key}" if message.key in SERVER_TAGS else _version("change", message)
 
 
-def _mark_of_model(message: Any) -> str:
-    if message.key in SERVERS:
+def _tag_of_model(message: Any) -> str:
+    if message.key in SERVER_TAGS:
         return f"change the tag {message.key} of {message.name}"
     return _model("change", message)
 
@@ -102,12 +102,12 @@ def _may_promote() -> bool:
     if not auth.validate_can_read_model_or_prompt_version():
         return False
     message = handlers._get_request_message(SetRegisteredModelAlias())
-    if found_in_registry("get_model_version", message.name, message.version):
+    if registry_entity("get_model_version", message.name, message.version):
         registry = handlers._get_model_registry_store()
-        place = str(registry.get_model_version_download_uri(message.name, message.version))
-        if not OURS.fullmatch(place):  # a version from before the rule for sources
-            said = f"version {message.version} of {message.name}: {LOOSE.format(place)}"
-            raise MlflowException(said, INVALID_PARAMETER_VALUE)
+        uri = str(registry.get_model_version_download_uri(message.name, message.version))
+        if not SERVER_FILES.fullmatch(uri):  # a version from before the rule for sources
+            text = f"version {message.version} of {message.name}: {UNRESOLVED.format(uri)}"
+            raise MlflowException(text, INVALID_PARAMETER_VALUE)
     return True
 
 
@@ -118,20 +118,20 @@ RULES: dict[type[object], Rule] = {
     DeleteModelVersion: Rule(partial(_version, "delete")),
     UpdateModelVersion: Rule(partial(_version, "change")),
     TransitionModelVersionStage: Rule(_stage),
-    SetModelVersionTag: Rule(_mark_of_version),
+    SetModelVersionTag: Rule(_tag_of_version),
     DeleteModelVersionTag: Rule(partial(_version, "change")),
     DeleteRegisteredModel: Rule(partial(_model, "delete")),
     RenameRegisteredModel: Rule(partial(_model, "rename")),
     UpdateRegisteredModel: Rule(partial(_model, "change")),
-    SetRegisteredModelTag: Rule(_mark_of_model),
-    DeleteRegisteredModelTag: Rule(_mark_of_model),
+    SetRegisteredModelTag: Rule(_tag_of_model),
+    DeleteRegisteredModelTag: Rule(_tag_of_model),
 }
 
 
 # Changes for admins only
 
 
-def _placed(message: Any) -> str:
+def _artifact_location(message: Any) -> str:
     if not message.artifact_location:
         return ""
     return "artifact_location: this server has a place for the files of every experiment; leave it out"
@@ -139,25 +139,25 @@ def _placed(message: Any) -> str:
 
 def _source(message: Any) -> str:
     if message.source.lower().startswith("runs:"):
-        return f"source: {LOOSE.format(message.source)}"
-    unknown = f"source: {message.source} names no run, logged model or version of this server that you may read"
+        return f"source: {UNRESOLVED.format(message.source)}"
+    unreadable = f"source: {message.source} names no run, logged model or version of this server that you may read"
     try:
-        place = _place(message.source)
+        uri = _files_of(message.source)
     except (MlflowException, ValueError):
-        return unknown
-    if not OURS.fullmatch(place) or ".." in place.split("/"):
+        return unreadable
+    if not SERVER_FILES.fullmatch(uri) or ".." in uri.split("/"):
         return (
             f"source: {message.source} lies outside of this server's artifacts; log the files to a run, and name that"
         )
-    if not _permission(place.removeprefix("mlflow-artifacts:/").partition("/")[0]).can_read:
-        return unknown
-    return _evidence(message) or _foreign(message, place)
+    if not _permission(uri.removeprefix("mlflow-artifacts:/").partition("/")[0]).can_read:
+        return unreadable
+    return _foreign_run(message) or _foreign_lineage(message, uri)
 
 
-def _foreign(message: Any, place: str) -> str:
+def _foreign_lineage(message: Any, uri: str) -> str:
     """Refuse a lineage that the account cannot write to: a promotion makes all of it read-only."""
-    things = lineage(place, message.run_id)
-    if all(_permission(name).can_update for kind, name in things if kind == "experiment"):
+    resources = lineage(uri, message.run_id)
+    if all(_permission(name).can_update for resource_type, name in resources if resource_type == "experiment"):
         return ""
     return (
         f"source: {message.source} comes from a run or logged model that this account cannot write to; "
@@ -169,14 +169,14 @@ def _permission(experiment: str) -> Any:
     return auth._get_experiment_permission(experiment, sender().name)
 
 
-def _evidence(message: Any) -> str:
+def _foreign_run(message: Any) -> str:
     """Refuse a run that the account cannot write to: a version's run is its evidence, and read-only once promoted."""
     if not message.run_id or auth.validate_can_update_run():
         return ""
     return f"run_id: {message.run_id} is a run that this account cannot write to; name one of its own"
 
 
-def _place(source: str) -> str:
+def _files_of(source: str) -> str:
     """The address of a source's files; for a logged model or version, the one that the server has recorded."""
     scheme, _, rest = source.partition(":")
     first = rest.strip("/").partition("/")[0]
@@ -189,42 +189,42 @@ def _place(source: str) -> str:
     return source
 
 
-def _version_of(named: str) -> tuple[str, str]:
+def _version_of(reference: str) -> tuple[str, str]:
     """The model and version of NAME/VERSION or NAME@ALIAS."""
-    name, at, alias = named.partition("@")
+    name, at, alias = reference.partition("@")
     if at:
         return name, str(handlers._get_model_registry_store().get_model_version_by_alias(name, alias).version)
-    name, _, version = named.partition("/")
+    name, _, version = reference.partition("/")
     return name, version
 
 
-def _marked(message: Any) -> str:
-    said = next((f"only the server sets the tag {tag.key}" for tag in message.tags if tag.key in SERVERS), "")
-    return said or next(filter(None, map(_hidden, message.tags)), "")
+def _reserved_tags(message: Any) -> str:
+    error = next((f"only the server sets the tag {tag.key}" for tag in message.tags if tag.key in SERVER_TAGS), "")
+    return error or next(filter(None, map(_prompt_tag, message.tags)), "")
 
 
-def _hidden(tag: Any) -> str:
+def _prompt_tag(tag: Any) -> str:
     """Refuse tags of prompts: MLflow omits prompts from its lists, so neither gc nor reviewers would see the model."""
     return f"tags: {tag.key} is for prompts, which this server has none of" if tag.key.startswith(PROMPT) else ""
 
 
-def _dated(message: Any) -> str:
+def _digest_tag(message: Any) -> str:
     """Refuse changes to the digest: promotion policy takes a model's age from its first version with that digest."""
     return f"the tag {DIGEST} is set when a version is made, and stays as it is" if message.key == DIGEST else ""
 
 
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
-    SetRegisteredModelAlias: lambda message: lookalike(message.alias),
-    CreateRegisteredModel: _marked,
-    CreateModelVersion: lambda message: _marked(message) or _source(message),
-    CreateExperiment: _placed,
-    SetRegisteredModelTag: _hidden,
-    SetModelVersionTag: lambda message: _hidden(message) or _dated(message),
-    DeleteModelVersionTag: _dated,
+    SetRegisteredModelAlias: lambda message: confusable_with_champion(message.alias),
+    CreateRegisteredModel: _reserved_tags,
+    CreateModelVersion: lambda message: _reserved_tags(message) or _source(message),
+    CreateExperiment: _artifact_location,
+    SetRegisteredModelTag: _prompt_tag,
+    SetModelVersionTag: lambda message: _prompt_tag(message) or _digest_tag(message),
+    DeleteModelVersionTag: _digest_tag,
 }
 
 
-RIGHTS = (
+PERMISSION_ROUTES = (
     routes.GRANT_USER_PERMISSION,
     routes.AJAX_GRANT_USER_PERMISSION,
     routes.REVOKE_USER_PERMISSION,
@@ -232,38 +232,38 @@ RIGHTS = (
 )
 
 
-def guard() -> None:
+def add_rules() -> None:
     """Run the rules before MLflow's check of every request that they cover."""
-    for path in RIGHTS:  # a model's owner could revoke its reviewers' permissions
+    for path in PERMISSION_ROUTES:  # a model's owner could revoke its reviewers' permissions
         auth.BEFORE_REQUEST_VALIDATORS[path, "POST"] = auth.sender_is_admin
-    guarded = set()
+    covered = set()
     for service in (ModelRegistryService, MlflowService):
-        for path, kind, methods in handlers.get_service_endpoints(service, lambda kind: kind):
-            if kind not in RULES and kind not in FORBIDDEN:
+        for path, message_type, methods in handlers.get_service_endpoints(service, lambda message_type: message_type):
+            if message_type not in RULES and message_type not in FORBIDDEN:
                 continue
-            guarded.add(kind)
+            covered.add(message_type)
             for method in methods:
-                checked = auth.BEFORE_REQUEST_VALIDATORS[path, method]
-                auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(_allowed, kind, checked)
-    assert guarded == RULES.keys() | FORBIDDEN.keys(), "this MLflow has other requests; some would be unguarded"
+                check = auth.BEFORE_REQUEST_VALIDATORS[path, method]
+                auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(_allowed, message_type, check)
+    assert covered == RULES.keys() | FORBIDDEN.keys(), "this MLflow has other requests; some would be unguarded"
 
 
-def _allowed(kind: Any, checked: Callable[[], bool]) -> bool:
-    message = handlers._get_request_message(kind())  # parsed as the handler parses it
-    rule = RULES.get(kind)
+def _allowed(message_type: Any, check: Callable[[], bool]) -> bool:
+    message = handlers._get_request_message(message_type())  # parsed as the handler parses it
+    rule = RULES.get(message_type)
     change = rule.change(message) if rule else ""
     if change and (team := team_of("registered_model", message.name)) not in accounts().reviews(sender()):
-        raise MlflowException(f"{sender().name} may not {change}. {_who(team)}", PERMISSION_DENIED)
-    wrong = FORBIDDEN[kind](message) if kind in FORBIDDEN else ""
-    if wrong:
-        raise MlflowException(wrong, INVALID_PARAMETER_VALUE)
-    return rule.reviewer() if change and rule and rule.reviewer else checked()
+        raise MlflowException(f"{sender().name} may not {change}. {_authorized_accounts(team)}", PERMISSION_DENIED)
+    error = FORBIDDEN[message_type](message) if message_type in FORBIDDEN else ""
+    if error:
+        raise MlflowException(error, INVALID_PARAMETER_VALUE)
+    return rule.reviewer() if change and rule and rule.reviewer else check()
 
 
-def _who(team: str | None) -> str:
+def _authorized_accounts(team: str | None) -> str:
     """The authorized accounts, in words, for an account that may read the model."""
-    found = accounts().teams.get(team or "")
-    if not found:
+    members = accounts().teams.get(team or "")
+    if not members:
         return f"Admins may; the model is of no team that the server's {SETTING} names."
-    names = ", ".join(sorted(found.reviewers)) or "nobody"
+    names = ", ".join(sorted(members.reviewers)) or "nobody"
     return f"Admins and reviewers may; reviewers of the team {team} are {names} ({SETTING} of the server)."

@@ -4,12 +4,12 @@ import re
 
 from understudy.registry.names import CHAMPION
 
-LETTERS = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
-SEVERAL = (("d", "ci"), ("ii", "h"), ("rn", "m"))
+GLYPHS = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
+GLYPH_SEQUENCES = (("d", "ci"), ("ii", "h"), ("rn", "m"))
 """Letters that together look like one: cl like d, li like h, rn like m. An l is already an i here."""
 
 
-def lookalike(alias: str) -> str:
+def confusable_with_champion(alias: str) -> str:
     """Why an alias could be mistaken for champion; empty if it could not."""
     if not re.fullmatch("[A-Za-z0-9_-]*", alias):
         return f"the alias {alias!r} has other characters than ASCII's letters and digits; some look like others"
@@ -20,8 +20,8 @@ def lookalike(alias: str) -> str:
 
 def _folded(alias: str) -> str:
     """An alias in letters that do not look alike."""
-    word = alias.lower().translate(LETTERS)
-    for letters, same in SEVERAL:
+    word = alias.lower().translate(GLYPHS)
+    for letters, same in GLYPH_SEQUENCES:
         word = word.replace(letters, same)
     return word
 
@@ -31,7 +31,7 @@ def _nearly_equal(word: str, other: str) -> bool:
     short, long = sorted((word, other), key=len)
     if len(long) - len(short) > 1:
         return False
-    at = next((place for place, letter in enumerate(short) if letter != long[place]), len(short))
-    if short[at:] == long[at + 1 :] or short[at + 1 :] == long[at + 1 :]:
+    first = next((index for index, letter in enumerate(short) if letter != long[index]), len(short))
+    if short[first:] == long[first + 1 :] or short[first + 1 :] == long[first + 1 :]:
         return True
-    return short[:at] + short[at : at + 2][::-1] + short[at + 2 :] == long
+    return short[:first] + short[first : first + 2][::-1] + short[first + 2 :] == long

@@ -17,13 +17,13 @@ from understudy.errors import InputError
 
 SETTING = "UNDERSTUDY_MLFLOW_THREADS"
 OVERFLOW = "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW"
-KEPT = 5
+POOL_SIZE = 5
 """Connections that SQLAlchemy keeps open in each of three pools: for runs, for models, for accounts."""
-SQLITE = 40
+SQLITE_THREADS = 40
 """Starlette's default. One thread writes at a time, and the waiting ones have their connections."""
-OTHERS = 16
+DEFAULT_THREADS = 16
 """With two connections each and 15 in the pools, a server has 47, so two stay below PostgreSQL's usual 97."""
-LEAST = 4
+MIN_THREADS = 4
 """The minimum. With these, four workers have 92 connections."""
 
 
@@ -33,12 +33,12 @@ def threads(database: str, workers: int = 1) -> int:
     Raises:
         InputError: the setting is no number, or below LEAST.
     """
-    said = os.environ.get(SETTING)
-    if said is None:
-        return SQLITE if database.startswith("sqlite") else max(LEAST, OTHERS // workers)
-    if not said.isdecimal() or int(said) < LEAST:
-        raise InputError(f"{SETTING}: {said!r} is no number of threads; it takes {LEAST} or more")
-    return int(said)
+    value = os.environ.get(SETTING)
+    if value is None:
+        return SQLITE_THREADS if database.startswith("sqlite") else max(MIN_THREADS, DEFAULT_THREADS // workers)
+    if not value.isdecimal() or int(value) < MIN_THREADS:
+        raise InputError(f"{SETTING}: {value!r} is no number of threads; it takes {MIN_THREADS} or more")
+    return int(value)
 
 
 def workers(arguments: Sequence[str]) -> int:
@@ -48,9 +48,9 @@ def workers(arguments: Sequence[str]) -> int:
     return max(1, int(parser.parse_known_args(list(arguments))[0].workers))
 
 
-def make_room(database: str) -> None:
+def size_pools(database: str) -> None:
     """Size the connection pools for this worker's threads, before MLflow creates them."""
-    os.environ.setdefault(OVERFLOW, str(2 * threads(database) - KEPT))
+    os.environ.setdefault(OVERFLOW, str(2 * threads(database) - POOL_SIZE))
 
 
 class Threads:

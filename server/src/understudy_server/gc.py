@@ -24,7 +24,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from understudy.errors import InputError
 from understudy_server import retention_table, schema
 from understudy_server.promotion import listings, pages
-from understudy_server.retention import ROOT, Thing, needs
+from understudy_server.retention import ROOT, Resource, requirements
 
 DAY = 86_400_000  # milliseconds
 CLOCKS = 60_000
@@ -34,12 +34,12 @@ CLOCKS = 60_000
 class Deleted(NamedTuple):
     """Something that was deleted long enough ago, and the address of its files."""
 
-    thing: Thing
+    resource: Resource
     files: str
 
 
 class Trash:
-    """The deleted things in a server's database, their files, and the versions that still need them.
+    """The deleted resources in a server's database, their files, and the versions that still need them.
 
     Args:
         database: the address of the server's database.
@@ -54,82 +54,82 @@ class Trash:
         os.environ[BACKEND_STORE_URI_ENV_VAR] = database  # read by MLflow's handlers
         self._store = handlers._get_tracking_store()
         self._files = get_artifact_repository(files)
-        retention_table.make_table(self._store.engine)
-        self._needed: dict[Thing, str] = {}
-        self._seen = 0  # creation time of the newest version seen, in milliseconds
+        retention_table.create_table(self._store.engine)
+        self._dependents: dict[Resource, str] = {}
+        self._newest = 0  # creation time of the newest version seen, in milliseconds
 
     def older_than(self, days: float) -> Iterator[Deleted]:
         """Things deleted so many days ago: logged models and runs, then the experiments left without runs."""
         age = int(days * DAY)
         for name in self._store._get_deleted_logged_models(older_than=age):
             # MLflow returns a deleted logged model only on request.
-            found = self._store.get_logged_model(name, allow_deleted=True)
-            yield Deleted(("logged-model", name), str(found.artifact_location))
+            entity = self._store.get_logged_model(name, allow_deleted=True)
+            yield Deleted(("logged-model", name), str(entity.artifact_location))
         for name in self._store._get_deleted_runs(older_than=age):
             yield Deleted(("run", name), str(self._store.get_run(name).info.artifact_uri))
         before = f"last_update_time < {int(time.time() * 1000) - age}"
         deleted = pages(lambda token: self._store.search_experiments(ViewType.DELETED_ONLY, 1000, before, None, token))
-        for found in list(deleted):  # the whole list first: removals would shift the next page
-            name = str(found.experiment_id)
+        for entity in list(deleted):  # the whole list first: removals would shift the next page
+            name = str(entity.experiment_id)
             if not self._store.search_runs([name], "", ViewType.ALL, max_results=1):
-                yield Deleted(("experiment", name), str(found.artifact_location))
+                yield Deleted(("experiment", name), str(entity.artifact_location))
 
     def needed_by(self, deleted: Deleted) -> str:
         """A description of the version that needs it; empty if none does."""
-        self._look()
-        kind, name = deleted.thing
-        return retention_table.needed(self._store.engine, kind, [name]) or self._needed.get(deleted.thing, "")
+        self._collect_requirements()
+        kind, name = deleted.resource
+        return retention_table.needed_by(self._store.engine, kind, [name]) or self._dependents.get(deleted.resource, "")
 
-    def holds(self, deleted: Deleted, days: float) -> bool:
+    def is_due(self, deleted: Deleted, days: float) -> bool:
         """Whether it is still due for removal: the list may be hours old when its turn comes."""
-        kind, name = deleted.thing
+        kind, name = deleted.resource
         if kind == "experiment":
             return bool(self._store.get_experiment(name).lifecycle_stage == LifecycleStage.DELETED)
         listed = self._store._get_deleted_runs if kind == "run" else self._store._get_deleted_logged_models
         return name in listed(older_than=int(days * DAY))
 
-    def _look(self) -> None:
+    def _collect_requirements(self) -> None:
         """Collect the requirements of new versions only: a version's source never changes."""
-        since = self._seen - CLOCKS
+        since = self._newest - CLOCKS
         for listing in listings():
             for version in takewhile(lambda version: version.creation_timestamp >= since, listing):
-                self._seen = max(self._seen, version.creation_timestamp)
-                self._needed |= dict.fromkeys(needs(version), f"version {version.version} of {version.name}")
+                self._newest = max(self._newest, version.creation_timestamp)
+                self._dependents |= dict.fromkeys(requirements(version), f"version {version.version} of {version.name}")
 
     def remove(self, deleted: Deleted) -> None:
         """Remove its files, then its rows in the database: after a kill in between, the next call finishes."""
-        kind, name = deleted.thing
-        place = posixpath.normpath(deleted.files.removeprefix(ROOT)).strip("/")
-        if deleted.files.startswith(ROOT) and name in place.split("/"):
-            self._files.delete_artifacts(place)
-        remove = {
+        kind, name = deleted.resource
+        path = posixpath.normpath(deleted.files.removeprefix(ROOT)).strip("/")
+        if deleted.files.startswith(ROOT) and name in path.split("/"):
+            self._files.delete_artifacts(path)
+        removals = {
             "run": self._store._hard_delete_run,
             "logged-model": self._store._hard_delete_logged_model,
             "experiment": self._store._hard_delete_experiment,
         }
-        remove[kind](name)
+        removals[kind](name)
 
 
 def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
-    """Remove the things that were deleted so many days ago and are not needed; a line about each.
+    """Remove the resources that were deleted so many days ago and are not needed; a line about each.
 
     Args:
-        trash: the server's deleted things.
+        trash: the server's deleted resources.
         days: since the deletion.
         yes: remove; otherwise only list.
     """
     for deleted in trash.older_than(days):
-        words = " ".join(deleted.thing).replace("-", " ", 1)
-        needed_by = trash.needed_by(deleted)
-        if needed_by:
-            yield f"kept: {words}; {needed_by}, needs it"
+        description = " ".join(deleted.resource).replace("-", " ", 1)
+        dependent = trash.needed_by(deleted)
+        if dependent:
+            yield f"kept: {description}; {dependent}, needs it"
             continue
-        if not trash.holds(deleted, days):
-            yield f"kept: {words}; it was restored meanwhile"
+        if not trash.is_due(deleted, days):
+            yield f"kept: {description}; it was restored meanwhile"
             continue
         if yes:
             trash.remove(deleted)
-        yield f"{'removed' if yes else 'would go'}: {words}"
+        yield f"{'removed' if yes else 'would go'}: {description}"
 
 
 def main() -> None:
@@ -137,12 +137,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Remove for good what was deleted in MLflow, and no version needs.")
     parser.add_argument("--days", type=float, required=True, help="since it was deleted; 7 or more")
     parser.add_argument("--yes", action="store_true", help="remove it; without, it is only listed")
-    asked: Any = parser.parse_args()
+    arguments: Any = parser.parse_args()
     try:
-        if asked.days < 7:
+        if arguments.days < 7:
             raise InputError("--days: give 7 or more, so that what was deleted by mistake can be restored")
         trash = Trash(_setting("MLFLOW_BACKEND_STORE_URI"), _setting("MLFLOW_ARTIFACTS_DESTINATION"))
-        for line in collect(trash, asked.days, asked.yes):
+        for line in collect(trash, arguments.days, arguments.yes):
             print(line, flush=True)
     except (InputError, MlflowException) as error:
         sys.exit(f"nothing more was removed: {error}")

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import jwt
 
 from understudy.errors import UnderstudyError
-from understudy_server.teams import LONGEST, PERSON, Account, People
+from understudy_server.teams import MAX_NAME, PERSON, Account, People
 from understudy_server.token_review import TokenRefusedError
 
 SIGNATURES = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -43,32 +43,36 @@ def person(token: str, people: People) -> Account:
 
 
 def _name(claims: dict[str, Any], claim: str) -> str:
-    found = claims.get(claim)
-    if not isinstance(found, str) or not found:
+    value = claims.get(claim)
+    if not isinstance(value, str) or not value:
         raise TokenRefusedError(f"this ID token has no claim {claim} that names a person")
     if claim == "email" and claims.get("email_verified") is not True:
         raise TokenRefusedError("this ID token's email was not verified by its issuer (email_verified)")
-    if len(PERSON + found) > LONGEST or not found.isprintable():
+    if len(PERSON + value) > MAX_NAME or not value.isprintable():
         raise TokenRefusedError(f"this ID token's {claim} cannot be an account's name")
-    return PERSON + found
+    return PERSON + value
 
 
 def _groups(claims: dict[str, Any], claim: str) -> frozenset[str]:
-    found = claims.get(claim, [])
-    if not isinstance(found, list) or not all(isinstance(group, str) for group in found):
+    value = claims.get(claim, [])
+    if not isinstance(value, list) or not all(isinstance(group, str) for group in value):
         raise TokenRefusedError(f"this ID token's claim {claim} is no list of groups")
-    return frozenset(found)
+    return frozenset(value)
 
 
 @lru_cache
 def _keys(issuer: str) -> jwt.PyJWKClient:
     """The issuer's keys, fetched on first use and again every five minutes."""
-    place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+    url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
     try:
-        with urlopen(place, timeout=SECONDS) as response:
-            said = json.load(response)
+        with urlopen(url, timeout=SECONDS) as response:
+            settings = json.load(response)
     except (OSError, ValueError) as error:
-        raise UnderstudyError(f"{place}: cannot be read ({error})") from error
-    if not isinstance(said, dict) or said.get("issuer") != issuer or not isinstance(said.get("jwks_uri"), str):
-        raise UnderstudyError(f"{place}: is not the configuration of the issuer {issuer}")
-    return jwt.PyJWKClient(said["jwks_uri"], lifespan=300, timeout=SECONDS)
+        raise UnderstudyError(f"{url}: cannot be read ({error})") from error
+    if (
+        not isinstance(settings, dict)
+        or settings.get("issuer") != issuer
+        or not isinstance(settings.get("jwks_uri"), str)
+    ):
+        raise UnderstudyError(f"{url}: is not the configuration of the issuer {issuer}")
+    return jwt.PyJWKClient(settings["jwks_uri"], lifespan=300, timeout=SECONDS)

@@ -53,17 +53,17 @@ PATHS = {path for line in (PAGES + ARTIFACTS).splitlines() for path in line.spli
 
 def route(path: str) -> str:
     """The route label of a request: one of ROUTES, artifacts, page, health, or other."""
-    found = API.match(path)
-    if found and found[1] == "mlflow-artifacts":
+    match = API.match(path)
+    if match and match[1] == "mlflow-artifacts":
         return "artifacts"
-    if found and found[2] in ROUTES:
-        return found[2]
+    if match and match[2] in ROUTES:
+        return match[2]
     if path == "/health":
         return "health"
     return "page" if path in PATHS or path.startswith("/static-files/") else "other"
 
 
-class Measured:
+class RequestMetrics:
     """ASGI middleware that counts and times all requests, including refused ones."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -90,22 +90,22 @@ class Measured:
 
 
 def _count(scope: Scope, status: int, seconds: float) -> None:
-    about = route(scope["path"])
-    REQUESTS.labels(about, scope["method"] if scope["method"] in METHODS else "other", status).inc()
-    DURATION.labels(about).observe(seconds)
-    shown = Headers(scope=scope).get("authorization")
-    if status == 401 and shown:  # without it: a browser that has not prompted for a name yet
-        scheme = shown.partition(" ")[0].lower()
+    label = route(scope["path"])
+    REQUESTS.labels(label, scope["method"] if scope["method"] in METHODS else "other", status).inc()
+    DURATION.labels(label).observe(seconds)
+    authorization = Headers(scope=scope).get("authorization")
+    if status == 401 and authorization:  # without it: a browser that has not prompted for a name yet
+        scheme = authorization.partition(" ")[0].lower()
         SIGN_IN_FAILURES.labels(scheme if scheme in ("basic", "bearer") else "other").inc()
 
 
-def measured(app: FastAPI) -> FastAPI:
+def with_metrics(app: FastAPI) -> FastAPI:
     """The app with its requests counted, and with the metrics served at the environment's address.
 
     Raises:
         InputError: the address is taken by another worker, whose metrics would not include this one's.
     """
-    app.add_middleware(Measured)
+    app.add_middleware(RequestMetrics)
     if metrics.address() and not metrics.serve():
         raise InputError(f"{metrics.VARIABLE}: this address is taken; a server that is measured has --workers=1")
     return app

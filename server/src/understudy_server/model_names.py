@@ -13,40 +13,44 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.model_registry_pb2 import CreateRegisteredModel, ModelRegistryService, RenameRegisteredModel
 from mlflow.server import handlers
 
-from understudy_server.ownership import EVERYTHING
+from understudy_server.ownership import WILDCARD
 
-LONGEST = 255  # characters of a name in MLflow's table of permissions
+MAX_LENGTH = 255  # characters of a name in MLflow's table of permissions
 FIELDS: dict[type[object], str] = {CreateRegisteredModel: "name", RenameRegisteredModel: "new_name"}
 """Requests that name a model, and the field with the name."""
-NAMING: dict[tuple[str, str], Any] = {
-    (path, method): kind
-    for path, kind, methods in handlers.get_service_endpoints(ModelRegistryService, lambda kind: kind)
-    if kind in FIELDS
+NAMING_REQUESTS: dict[tuple[str, str], Any] = {
+    (path, method): message_type
+    for path, message_type, methods in handlers.get_service_endpoints(
+        ModelRegistryService, lambda message_type: message_type
+    )
+    if message_type in FIELDS
     for method in methods
 }
 
 
-def named(app: Flask) -> None:
+def validate_model_names(app: Flask) -> None:
     """Refuse invalid names. Call after MLflow added its checks, which admins bypass."""
     app.before_request(_refusal)
 
 
 def _refusal() -> Response | None:
-    kind = NAMING.get((request.path, request.method))
-    wrong = _wrong(kind) if kind else ""
-    if not wrong:
+    message_type = NAMING_REQUESTS.get((request.path, request.method))
+    error = _error(message_type) if message_type else ""
+    if not error:
         return None
-    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": wrong}
+    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": error}
     return Response(json.dumps(body), 400, mimetype="application/json")
 
 
-def _wrong(kind: Any) -> str:
+def _error(message_type: Any) -> str:
     try:
-        name = getattr(handlers._get_request_message(kind()), FIELDS[kind])
+        name = getattr(handlers._get_request_message(message_type()), FIELDS[message_type])
     except MlflowException:  # the handler raises it too, and answers with it
         return ""
-    if name.strip() == EVERYTHING:
+    if name.strip() == WILDCARD:
         return f"a model is not called {name!r}: MLflow reads a right to it as one to every model"
-    if len(name) > LONGEST:
-        return f"a model's name has {LONGEST} characters at most, so that rights can hold it; this one has {len(name)}"
+    if len(name) > MAX_LENGTH:
+        return (
+            f"a model's name has {MAX_LENGTH} characters at most, so that rights can hold it; this one has {len(name)}"
+        )
     return ""

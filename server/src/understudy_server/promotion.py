@@ -18,9 +18,9 @@ from mlflow.server import handlers
 
 from understudy.registry.names import CHAMPION, DIGEST, PROMOTED
 from understudy.registry.signature import SIGNATURE, signed, signing_key
-from understudy_server.retention import keep, uploads_below
+from understudy_server.retention import retain, uploads_below
 
-SERVERS = (PROMOTED, SIGNATURE)
+SERVER_TAGS = (PROMOTED, SIGNATURE)
 """The tags that only the server sets."""
 PROMPT = "mlflow.prompt."
 """The prefix of MLflow's tags for prompts."""
@@ -32,44 +32,44 @@ ALIAS_REQUESTS = {
 }
 
 
-def promoting(app: Flask) -> None:
+def handle_promotions(app: Flask) -> None:
     """Promote on every request that moves the alias. Call after MLflow added its checks."""
-    app.before_request(_refused_or_promoted)
+    app.before_request(_promote_or_refuse)
 
 
-def keep_promoted() -> None:
+def retain_promoted() -> None:
     """Retain the requirements of versions that were promoted before this rule existed."""
     store = handlers._get_model_registry_store()
     models = pages(lambda token: store.search_registered_models(page_token=token))
     champions = {(m.name, str(v)) for m in models for alias, v in m.aliases.items() if is_champion(alias)}
     for version in (version for listing in listings() for version in listing):
         if PROMOTED in version.tags or (version.name, str(version.version)) in champions:
-            keep(version)
+            retain(version)
 
 
 def listings() -> Iterator[Iterator[Any]]:
     """All versions, the newest first, then those tagged as prompts, which MLflow's lists omit."""
-    for wanted in (None, f"tags.`{PROMPT}is_prompt` = 'true'"):
-        yield pages(partial(_listed, wanted))
+    for filter_string in (None, f"tags.`{PROMPT}is_prompt` = 'true'"):
+        yield pages(partial(_listed, filter_string))
 
 
-def _listed(wanted: str | None, token: str | None) -> Any:
+def _listed(filter_string: str | None, token: str | None) -> Any:
     search = handlers._get_model_registry_store().search_model_versions
-    return search(wanted, order_by=["creation_timestamp DESC"], page_token=token)
+    return search(filter_string, order_by=["creation_timestamp DESC"], page_token=token)
 
 
 def pages(page: Callable[[str | None], Any]) -> Iterator[Any]:
     """The items of all pages of a list."""
     token = None
     while True:
-        found = page(token)
-        yield from found
-        token = found.token
+        items = page(token)
+        yield from items
+        token = items.token
         if not token:
             return
 
 
-def _refused_or_promoted() -> Response | None:
+def _promote_or_refuse() -> Response | None:
     """Promote, and answer with its error: MLflow converts only the errors of its handlers."""
     try:
         _promote()
@@ -79,41 +79,41 @@ def _refused_or_promoted() -> Response | None:
 
 
 def _promote() -> None:
-    kind = ALIAS_REQUESTS.get((request.path, request.method))
-    if kind is None:
+    message_type = ALIAS_REQUESTS.get((request.path, request.method))
+    if message_type is None:
         return
     try:
-        message = handlers._get_request_message(kind())
+        message = handlers._get_request_message(message_type())
     except MlflowException:  # the handler raises it too, and answers with it
         return
     if not is_champion(message.alias):
         return
-    said = f"by {g.mlflow_authenticated_user} at {datetime.now(UTC).isoformat(timespec='seconds')}"
-    for found in _champions(message):
-        keep(found)
-        _mark(found, said)
-        if isinstance(message, SetRegisteredModelAlias) and str(found.version) == message.version:
-            _refuse_uploads(found)
+    description = f"by {g.mlflow_authenticated_user} at {datetime.now(UTC).isoformat(timespec='seconds')}"
+    for version in _affected_versions(message):
+        retain(version)
+        _tag_promoted(version, description)
+        if isinstance(message, SetRegisteredModelAlias) and str(version.version) == message.version:
+            _refuse_uploads(version)
     if isinstance(message, SetRegisteredModelAlias):
         _sign(message.name, message.version)
 
 
-def _refuse_uploads(found: Any) -> None:
+def _refuse_uploads(version: Any) -> None:
     """Refuse while an upload from before the promotion is in progress: it could replace a file that was reviewed."""
-    if paths := uploads_below(found):
+    if paths := uploads_below(version):
         raise MlflowException(
-            f"files of version {found.version} of {found.name} are being uploaded ({', '.join(paths[:3])}); ask again "
-            "when they are there, and look at them once more",
+            f"files of version {version.version} of {version.name} are being uploaded ({', '.join(paths[:3])}); ask "
+            "again when they are there, and look at them once more",
             TEMPORARILY_UNAVAILABLE,
         )
 
 
-def _mark(found: Any, said: str) -> None:
+def _tag_promoted(version: Any, description: str) -> None:
     """Tag a version as promoted: from now on its account cannot change its tags."""
     store = handlers._get_model_registry_store()
-    if PROMOTED not in found.tags:
-        store.set_model_version_tag(found.name, found.version, ModelVersionTag(PROMOTED, said))
-    store.set_registered_model_tag(found.name, RegisteredModelTag(PROMOTED, said))
+    if PROMOTED not in version.tags:
+        store.set_model_version_tag(version.name, version.version, ModelVersionTag(PROMOTED, description))
+    store.set_registered_model_tag(version.name, RegisteredModelTag(PROMOTED, description))
 
 
 def _sign(name: str, number: str) -> None:
@@ -121,29 +121,29 @@ def _sign(name: str, number: str) -> None:
 
     Its digest is read after the version is tagged: before that, its account could still change it.
     """
-    key, found = signing_key(), found_in_registry("get_model_version", name, number)
-    if key is None or found is None or DIGEST not in found.tags:
+    key, version = signing_key(), registry_entity("get_model_version", name, number)
+    if key is None or version is None or DIGEST not in version.tags:
         return
-    value = signed(key, found.name, str(found.version), found.tags[DIGEST])
+    value = signed(key, version.name, str(version.version), version.tags[DIGEST])
     tag = ModelVersionTag(SIGNATURE, value)
-    handlers._get_model_registry_store().set_model_version_tag(found.name, found.version, tag)
+    handlers._get_model_registry_store().set_model_version_tag(version.name, version.version, tag)
 
 
-def _champions(message: Any) -> list[Any]:
+def _affected_versions(message: Any) -> list[Any]:
     """The current champion, and the version that a request promotes."""
-    model = found_in_registry("get_registered_model", message.name)
+    model = registry_entity("get_registered_model", message.name)
     if model is None:
         return []
     numbers = {str(version) for alias, version in model.aliases.items() if is_champion(alias)}
     if isinstance(message, SetRegisteredModelAlias):
         numbers.add(message.version)
-    versions = [found_in_registry("get_model_version", message.name, number) for number in sorted(numbers)]
+    versions = [registry_entity("get_model_version", message.name, number) for number in sorted(numbers)]
     return [version for version in versions if version is not None]
 
 
-def is_promoted(found: Any) -> bool:
+def is_promoted(entity: Any) -> bool:
     """Whether a model or version was promoted."""
-    return PROMOTED in found.tags or any(map(is_champion, found.aliases))
+    return PROMOTED in entity.tags or any(map(is_champion, entity.aliases))
 
 
 def is_champion(alias: str) -> bool:
@@ -151,7 +151,7 @@ def is_champion(alias: str) -> bool:
     return alias.lower() == CHAMPION
 
 
-def found_in_registry(method: str, *key: str) -> Any:
+def registry_entity(method: str, *key: str) -> Any:
     """The registry's entity; None if it does not exist, which MLflow's check then handles."""
     try:
         return getattr(handlers._get_model_registry_store(), method)(*key)

@@ -13,7 +13,7 @@ from understudy.store.files import sha256
 
 Kind = Literal["experiment", "run", "logged-model", "files"]
 
-KEPT = Table(
+RETAINED = Table(
     "understudy_kept",
     MetaData(),
     Column("kind", String(16), primary_key=True),
@@ -23,31 +23,31 @@ KEPT = Table(
 )
 
 
-def make_table(engine: Engine) -> None:
+def create_table(engine: Engine) -> None:
     """Create the table if it does not exist."""
-    KEPT.metadata.create_all(engine)
+    RETAINED.metadata.create_all(engine)
 
 
-def keep(engine: Engine, things: Mapping[tuple[Kind, str], str]) -> None:
-    """Retain things from now on; existing rows stay unchanged.
+def retain(engine: Engine, resources: Mapping[tuple[Kind, str], str]) -> None:
+    """Retain resources from now on; existing rows stay unchanged.
 
     Args:
         engine: the server's database.
-        things: by kind and id, a description of the version that needs each.
+        resources: by kind and id, a description of the version that needs each.
     """
-    for (kind, name), needed_by in things.items():
-        if not needed(engine, kind, [name]):
+    for (kind, name), description in resources.items():
+        if not needed_by(engine, kind, [name]):
             try:
                 with engine.begin() as connection:
-                    row = {"kind": kind, "digest": sha256(name.encode()), "id": name, "needed_by": needed_by}
-                    connection.execute(insert(KEPT).values(row))
+                    row = {"kind": kind, "digest": sha256(name.encode()), "id": name, "needed_by": description}
+                    connection.execute(insert(RETAINED).values(row))
             except IntegrityError:  # another server inserted it first
                 continue
 
 
-def needed(engine: Engine, kind: Kind, names: Iterable[str]) -> str:
-    """A description of a version that needs one of these things; empty if none does."""
+def needed_by(engine: Engine, kind: Kind, names: Iterable[str]) -> str:
+    """A description of a version that needs one of these resources; empty if none does."""
     digests = [sha256(name.encode()) for name in names]
-    wanted = select(KEPT.c.needed_by).where(KEPT.c.kind == kind, KEPT.c.digest.in_(digests)).limit(1)
+    query = select(RETAINED.c.needed_by).where(RETAINED.c.kind == kind, RETAINED.c.digest.in_(digests)).limit(1)
     with engine.connect() as connection:
-        return str(connection.execute(wanted).scalar() or "")
+        return str(connection.execute(query).scalar() or "")

@@ -28,10 +28,10 @@ DATABASE = "MLFLOW_BACKEND_STORE_URI"
 class Chain(NamedTuple):
     """A group of tables that share a table with their revision."""
 
-    words: str
-    versions: str
+    description: str
+    revision_table: str
     """The table with the revision."""
-    first: str
+    first_table: str
     """A table that exists from the first revision on."""
     scripts: Config
 
@@ -40,13 +40,13 @@ class Revision(NamedTuple):
     """A database's revision in a chain: None if it has none of the tables, "" if it is older than all revisions."""
 
     chain: Chain
-    found: str | None
-    needed: str
+    current: str | None
+    required: str
 
     @property
     def is_old(self) -> bool:
         """Whether the tables exist and are those of an older version."""
-        return self.found is not None and self.found != self.needed
+        return self.current is not None and self.current != self.required
 
 
 CHAINS = (
@@ -62,22 +62,23 @@ def revisions(engine: Engine) -> list[Revision]:
         InputError: a newer version has upgraded it.
     """
     tables = set(inspect(engine).get_table_names())
-    return [_revision(engine, chain, chain.first in tables) for chain in CHAINS]
+    return [_revision(engine, chain, chain.first_table in tables) for chain in CHAINS]
 
 
-def _revision(engine: Engine, chain: Chain, is_there: bool) -> Revision:
+def _revision(engine: Engine, chain: Chain, exists: bool) -> Revision:
     scripts = ScriptDirectory.from_config(chain.scripts)
     with engine.connect() as connection:
-        found = MigrationContext.configure(connection, opts={"version_table": chain.versions}).get_current_revision()
-    if found:
+        context = MigrationContext.configure(connection, opts={"version_table": chain.revision_table})
+        current = context.get_current_revision()
+    if current:
         try:
-            scripts.get_revision(found)
+            scripts.get_revision(current)
         except CommandError as error:
             raise InputError(
-                f"{DATABASE}: the schema of {chain.words} is {found}, which this MLflow does not know: a newer one has "
-                "upgraded this database. Use its image, or restore the backup that was made before"
+                f"{DATABASE}: the schema of {chain.description} is {current}, which this MLflow does not know: a newer "
+                "one has upgraded this database. Use its image, or restore the backup that was made before"
             ) from error
-    return Revision(chain, found or ("" if is_there else None), str(scripts.get_current_head()))
+    return Revision(chain, current or ("" if exists else None), str(scripts.get_current_head()))
 
 
 def check(uri: str) -> None:
@@ -88,13 +89,13 @@ def check(uri: str) -> None:
     """
     engine = mlflow_schema.create_sqlalchemy_engine_with_retry(uri)
     try:
-        old = [found for found in revisions(engine) if found.is_old]
+        outdated = [revision for revision in revisions(engine) if revision.is_old]
     finally:
         engine.dispose()
-    if old:
-        words = "; ".join(f"{it.chain.words}: {it.found or 'none'}, needed is {it.needed}" for it in old)
+    if outdated:
+        states = [f"{it.chain.description}: {it.current or 'none'}, needed is {it.required}" for it in outdated]
         raise InputError(
-            f"{DATABASE}: the database has the schema of an older MLflow ({words}). The Job mlflow-upgrade "
+            f"{DATABASE}: the database has the schema of an older MLflow ({'; '.join(states)}). The Job mlflow-upgrade "
             "(manifests/components/operations) upgrades it; docs/operating/operations.md has the order, and the backup "
             "before"
         )
@@ -112,22 +113,22 @@ def upgrade(uri: str) -> list[str]:
     engine = mlflow_schema.create_sqlalchemy_engine_with_retry(uri)
     try:
         before = revisions(engine)
-        if not inspect(engine).has_table(CHAINS[0].first):
+        if not inspect(engine).has_table(CHAINS[0].first_table):
             mlflow_schema._initialize_tables(engine)
         else:
             mlflow_schema._upgrade_db(engine)
         accounts_schema.migrate_if_needed(engine, "head")
-        audit_table.make_table(engine)
-        retention_table.make_table(engine)
-        return [_said(was, now) for was, now in zip(before, revisions(engine), strict=True)]
+        audit_table.create_table(engine)
+        retention_table.create_table(engine)
+        return [_line(was, now) for was, now in zip(before, revisions(engine), strict=True)]
     finally:
         engine.dispose()
 
 
-def _said(was: Revision, now: Revision) -> str:
-    if was.found == now.found:
-        return f"{was.chain.words}: {now.found} already"
-    return f"{was.chain.words}: {was.found or 'none'} -> {now.found}"
+def _line(was: Revision, now: Revision) -> str:
+    if was.current == now.current:
+        return f"{was.chain.description}: {now.current} already"
+    return f"{was.chain.description}: {was.current or 'none'} -> {now.current}"
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from mlflow.utils.workspace_utils import DEFAULT_WORKSPACE_NAME
 
 from understudy_server.sign_in import sender
 
-Reads = Callable[[str], bool]
+Predicate = Callable[[str], bool]
 UNNAMED = "\0"  # in no permission, so it stands for everything that no permission names
 LOGGED_MODELS = "_apply_filter_string_datasets_search_logged_models"
 NUMBER = re.compile("0|[1-9][0-9]{0,9}")
@@ -31,80 +31,82 @@ LARGEST = 2**31 - 1  # the largest experiment number that the database accepts
 
 
 class Readable(NamedTuple):
-    """The things that an account may read: only these, or all but these."""
+    """The resources that an account may read: only these, or all but these."""
 
-    things: tuple[str, ...] | tuple[int, ...]
+    ids: tuple[str, ...] | tuple[int, ...]
     all_but: bool
 
     def among(self, column: Any) -> Any:
         """The condition on a database column."""
-        return column.not_in(self.things) if self.all_but else column.in_(self.things)
+        return column.not_in(self.ids) if self.all_but else column.in_(self.ids)
 
 
-Found = Callable[[User], Readable]
-"""Computes an account's readable things of one kind."""
+Selection = Callable[[User], Readable]
+"""Computes an account's readable resources of one kind."""
 
 
-def search_what_is_read() -> None:
+def restrict_searches() -> None:
     """Restrict every search that MLflow filters afterwards."""
     registry, tracking = registry_store.SqlAlchemyStore, tracking_store.SqlAlchemyStore
     auth._role_based_read_predicate = partial(_once, auth._role_based_read_predicate)
-    for store, search, found in (
+    for store, search, selection in (
         (registry, "search_registered_models", _models),
         (registry, "search_model_versions", _versions),
         (tracking, "search_logged_models", _logged_models),
         (tracking, "search_experiments", _experiments),
     ):
-        setattr(store, search, partialmethod(_prepared, getattr(store, search), found))
-    for store, query, column, found in (
+        setattr(store, search, partialmethod(_prepared, getattr(store, search), selection))
+    for store, query, column, selection in (
         (registry, "_get_search_registered_model_filter_query", SqlRegisteredModel.name, _models),
         (registry, "_get_search_model_versions_filter_clauses", SqlModelVersion.name, _versions),
         (tracking, LOGGED_MODELS, SqlLoggedModel.experiment_id, _logged_models),
     ):
-        setattr(store, query, partialmethod(_narrowed, getattr(store, query), column, found))
+        setattr(store, query, partialmethod(_narrowed, getattr(store, query), column, selection))
     tracking_store._get_search_experiments_filter_clauses = partial(
         _experiments_narrowed, tracking_store._get_search_experiments_filter_clauses
     )
 
 
-def _once(predicate: Callable[..., Reads], *asked: Any, **besides: Any) -> Reads:
+def _once(predicate: Callable[..., Predicate], *arguments: Any, **options: Any) -> Predicate:
     """MLflow's read predicate, computed once per request, since MLflow's filter requires it again."""
     if not has_request_context():
-        return predicate(*asked, **besides)
-    known: dict[str, Reads] = g.setdefault("understudy_reads", {})
-    key = repr((asked, besides))
-    if key not in known:
-        known[key] = predicate(*asked, **besides)
-    return known[key]
+        return predicate(*arguments, **options)
+    predicates: dict[str, Predicate] = g.setdefault("understudy_reads", {})
+    key = repr((arguments, options))
+    if key not in predicates:
+        predicates[key] = predicate(*arguments, **options)
+    return predicates[key]
 
 
-def _prepared(store: Any, search: Callable[..., Any], found: Found, *asked: Any, **besides: Any) -> Any:
-    """Compute the readable things before the search takes a connection, so no thread waits with one for another."""
-    _known(found)
-    return search(store, *asked, **besides)
+def _prepared(store: Any, search: Callable[..., Any], selection: Selection, *arguments: Any, **options: Any) -> Any:
+    """Compute the readable resources before the search takes a connection, so no thread waits with one for another."""
+    _readable_for(selection)
+    return search(store, *arguments, **options)
 
 
-def _narrowed(store: Any, query: Callable[..., Any], column: Any, found: Found, *asked: Any) -> Any:
-    readable = _known(found)
-    return query(store, *asked) if readable is None else query(store, *asked).filter(readable.among(column))
+def _narrowed(store: Any, query: Callable[..., Any], column: Any, selection: Selection, *arguments: Any) -> Any:
+    readable = _readable_for(selection)
+    return query(store, *arguments) if readable is None else query(store, *arguments).filter(readable.among(column))
 
 
-def _experiments_narrowed(clauses: Callable[..., Any], *asked: Any) -> Any:
+def _experiments_narrowed(clauses: Callable[..., Any], *arguments: Any) -> Any:
     """MLflow's conditions on an experiment's columns, narrowed, and those on its tags."""
-    own, others = clauses(*asked)
-    readable = _known(_experiments)
-    return (own if readable is None else [*own, readable.among(SqlExperiment.experiment_id)]), others
+    conditions, tag_conditions = clauses(*arguments)
+    readable = _readable_for(_experiments)
+    return (
+        conditions if readable is None else [*conditions, readable.among(SqlExperiment.experiment_id)]
+    ), tag_conditions
 
 
-def _known(found: Found) -> Readable | None:
-    """The searching account's readable things; None for an admin, who reads everything, and for the server itself."""
+def _readable_for(selection: Selection) -> Readable | None:
+    """The account's readable resources; None for an admin, who reads everything, and for the server itself."""
     if not has_request_context():
         return None
-    known: dict[Found, Readable | None] = g.setdefault("understudy_readable", {})
-    if found not in known:
+    cached: dict[Selection, Readable | None] = g.setdefault("understudy_readable", {})
+    if selection not in cached:
         user = auth.store.get_user(sender().name)
-        known[found] = None if user.is_admin else found(user)
-    return known[found]
+        cached[selection] = None if user.is_admin else selection(user)
+    return cached[selection]
 
 
 def _models(user: User) -> Readable:
@@ -131,21 +133,21 @@ def _experiments(user: User) -> Readable:
 
 def _logged_models(user: User) -> Readable:
     """As MLflow filters them: by their experiment, and by the permission for all logged models, which may be denied."""
-    besides = [auth.Requirement("logged_model", "*", auth.ACTION_NOT_DENIED)]
-    reads = auth._role_based_read_predicate(user.username, "experiment", also_require=besides)
+    requirements = [auth.Requirement("logged_model", "*", auth.ACTION_NOT_DENIED)]
+    reads = auth._role_based_read_predicate(user.username, "experiment", also_require=requirements)
     return _numbered(user, reads)
 
 
-def _numbered(user: User, reads: Reads) -> Readable:
+def _numbered(user: User, reads: Predicate) -> Readable:
     """Experiments by their number in the database: a permission without a valid number permits nothing."""
-    things, all_but = _readable(user, ("experiment",), reads)
-    numbers = [int(thing) for thing in things if NUMBER.fullmatch(str(thing))]
+    ids, all_but = _readable(user, ("experiment",), reads)
+    numbers = [int(id_) for id_ in ids if NUMBER.fullmatch(str(id_))]
     return Readable(tuple(number for number in numbers if number <= LARGEST), all_but)
 
 
-def _readable(user: User, kinds: tuple[str, ...], reads: Reads) -> Readable:
-    """An account's readable things, by MLflow's predicate for each thing that one of its permissions names."""
+def _readable(user: User, kinds: tuple[str, ...], reads: Predicate) -> Readable:
+    """An account's readable resources, by MLflow's predicate for each resource that one of its permissions names."""
     grants = auth.store.list_grants(user.id, DEFAULT_WORKSPACE_NAME, kinds)
     named = {grant.resource_pattern for grant in grants if grant.resource_type in kinds}
     all_but = reads(UNNAMED)
-    return Readable(tuple(sorted(thing for thing in named if reads(thing) is not all_but)), all_but)
+    return Readable(tuple(sorted(name for name in named if reads(name) is not all_but)), all_but)

@@ -20,11 +20,11 @@ from werkzeug.security import check_password_hash, generate_password_hash
 
 from understudy.errors import UnderstudyError
 from understudy_server import teams
-from understudy_server.audit import Where, write_sign_in
-from understudy_server.ownership import has_joined, join
-from understudy_server.teams import LONGEST, SETTING, Account, Accounts
+from understudy_server.audit import Origin, record_sign_in
+from understudy_server.ownership import has_current_roles, update_roles
+from understudy_server.teams import MAX_NAME, SETTING, Account, Accounts
 from understudy_server.token_review import TokenRefusedError
-from understudy_server.tokens import KNOWN, account_of
+from understudy_server.tokens import CACHE, account_of
 
 log = logging.getLogger(__name__)
 FUNCTION = f"{__name__}:authenticate"
@@ -39,12 +39,12 @@ class Refusal(NamedTuple):
     message: str
 
 
-NOBODY = Refusal(401, "UNAUTHENTICATED", "this server asks for an account's name and password, or for a token")
+UNAUTHENTICATED = Refusal(401, "UNAUTHENTICATED", "this server asks for an account's name and password, or for a token")
 SENDER: ContextVar[Account | None] = ContextVar("SENDER", default=None)
 """The sender of an authenticated request."""
 
-UNKNOWN = Where(None, None)
-PLACE: ContextVar[Where] = ContextVar("PLACE", default=UNKNOWN)
+UNKNOWN_ORIGIN = Origin(None, None)
+ORIGIN: ContextVar[Origin] = ContextVar("ORIGIN", default=UNKNOWN_ORIGIN)
 """The origin of a request, for the audit during authentication."""
 
 
@@ -58,8 +58,8 @@ def authenticate() -> Authorization | Response:
     """The sender, for MLflow; the basic-auth refusal for a request without one."""
     account = SENDER.get()
     if account is None:
-        refused: Response = auth.make_basic_auth_response()
-        return refused
+        response: Response = auth.make_basic_auth_response()
+        return response
     return Authorization("bearer", {"username": account.name})
 
 
@@ -71,30 +71,30 @@ def sender() -> Account:
     return account
 
 
-def credentials(header: str | None) -> Authorization | None:
+def parsed_credentials(header: str | None) -> Authorization | None:
     """A token, or a name with a password; None for any other Authorization header."""
-    shown = Authorization.from_header(header)
-    if shown is None or (shown.type == "bearer" and not shown.token):
+    credentials = Authorization.from_header(header)
+    if credentials is None or (credentials.type == "bearer" and not credentials.token):
         return None
-    return shown if shown.type in ("basic", "bearer") else None
+    return credentials if credentials.type in ("basic", "bearer") else None
 
 
-def seen_lately(shown: Authorization) -> Account | None:
+def cached_account(credentials: Authorization) -> Account | None:
     """The account of credentials that were verified in the last minute, without a hash or a request."""
-    account = KNOWN.get(shown.token) if shown.token else _password_lately(shown)
-    return account if account and has_joined(accounts(), account) else None
+    account = CACHE.get(credentials.token) if credentials.token else _cached_password(credentials)
+    return account if account and has_current_roles(accounts(), account) else None
 
 
-def signed_in(shown: Authorization) -> Account | Refusal:
+def verified_account(credentials: Authorization) -> Account | Refusal:
     """The account of these credentials, or a refusal. Slow: it computes a hash, or calls the token's issuer."""
     try:
-        if shown.token:
-            account = _with_token(shown.token)
+        if credentials.token:
+            account = _with_token(credentials.token)
         else:
-            account = _with_password(shown.username or "", shown.password or "")
-        if isinstance(account, Account) and (roles := join(accounts(), account)):
+            account = _with_password(credentials.username or "", credentials.password or "")
+        if isinstance(account, Account) and (roles := update_roles(accounts(), account)):
             before, after = ({"roles": sorted(names)} for names in roles)
-            write_sign_in(account.name, "roles", before, after, PLACE.get())
+            record_sign_in(account.name, "roles", before, after, ORIGIN.get())
     except MlflowException:
         log.exception("the accounts cannot be read")
         return Refusal(503, "TEMPORARILY_UNAVAILABLE", "this server's accounts cannot be read; try again")
@@ -110,36 +110,36 @@ def _with_token(token: str) -> Account | Refusal:
         log.error("a token cannot be checked: %s", error)
         return Refusal(503, "TEMPORARILY_UNAVAILABLE", str(error))
     if not accounts().reads(account):
-        wrong = f"{account.name}: no team has this account, nor a group of it ({SETTING} of the server)"
-        return Refusal(403, "PERMISSION_DENIED", wrong)
-    _make(account.name)
+        text = f"{account.name}: no team has this account, nor a group of it ({SETTING} of the server)"
+        return Refusal(403, "PERMISSION_DENIED", text)
+    _create_account(account.name)
     return account
 
 
 def _with_password(name: str, password: str) -> Account | Refusal:
     """The account with this password. A name without one takes as long, or timing would reveal it."""
-    if not name.isprintable() or not 0 < len(name) <= LONGEST:  # PostgreSQL takes no NUL in a text
-        return NOBODY
+    if not name.isprintable() or not 0 < len(name) <= MAX_NAME:  # PostgreSQL takes no NUL in a text
+        return UNAUTHENTICATED
     if auth._authenticate_cached(name, password):
         return Account(name)
     if not _has_password(name):
         check_password_hash(_decoy(), password)
-    return NOBODY
+    return UNAUTHENTICATED
 
 
-def _password_lately(shown: Authorization) -> Account | None:
+def _cached_password(credentials: Authorization) -> Account | None:
     """The account whose password MLflow verified in the last minute."""
     if auth._USER_AUTH_CACHE is None:
         return None
-    key = auth._auth_cache_key(shown.username or "", shown.password or "")
+    key = auth._auth_cache_key(credentials.username or "", credentials.password or "")
     with auth._USER_AUTH_CACHE_LOCK:
         return Account(key[0]) if key in auth._USER_AUTH_CACHE else None
 
 
 def _has_password(name: str) -> bool:
     with auth.store.ManagedSessionMaker() as session:
-        found = session.query(SqlUser.password_hash).filter(SqlUser.username == name).first()
-    return found is not None and found[0] != NO_PASSWORD
+        row = session.query(SqlUser.password_hash).filter(SqlUser.username == name).first()
+    return row is not None and row[0] != NO_PASSWORD
 
 
 @cache
@@ -148,7 +148,7 @@ def _decoy() -> str:
     return generate_password_hash(secrets.token_hex())
 
 
-def _make(name: str) -> None:
+def _create_account(name: str) -> None:
     """Create an account if it does not exist."""
     if auth.store.has_user(name):
         return
@@ -159,4 +159,4 @@ def _make(name: str) -> None:
         if not auth.store.has_user(name, use_primary=True):  # otherwise another server created it first
             raise
     else:
-        write_sign_in(name, "users", None, {"is_admin": False}, PLACE.get())
+        record_sign_in(name, "users", None, {"is_admin": False}, ORIGIN.get())

@@ -19,7 +19,7 @@ from understudy.errors import InputError
 SETTING = "UNDERSTUDY_ACCOUNTS"
 SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}")
 PERSON, GROUP = "person:", "group:"
-LONGEST = 255  # characters of an account's name in MLflow's database
+MAX_NAME = 255  # characters of an account's name in MLflow's database
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -30,9 +30,9 @@ class Account(NamedTuple):
     groups: frozenset[str] = frozenset()
 
 
-def _whole(name: str) -> str:
-    if "*" in name or name != name.strip() or len(name) > LONGEST:
-        raise ValueError(f"{name!r}: a name is whole, of {LONGEST} characters at most, and no pattern")
+def _complete_name(name: str) -> str:
+    if "*" in name or name != name.strip() or len(name) > MAX_NAME:
+        raise ValueError(f"{name!r}: a name is whole, of {MAX_NAME} characters at most, and no pattern")
     if ":" in name and not name.startswith((PERSON, GROUP)) and not SERVICE_ACCOUNT.fullmatch(name):
         raise ValueError(
             f"{name!r}: write system:serviceaccount:NAMESPACE:NAME, {PERSON}NAME, {GROUP}NAME, or the name of an "
@@ -48,7 +48,7 @@ def _issuer(address: str) -> str:
     return address
 
 
-Name = Annotated[str, Field(min_length=1), AfterValidator(_whole)]
+Name = Annotated[str, Field(min_length=1), AfterValidator(_complete_name)]
 
 
 class Section(BaseModel):
@@ -58,7 +58,7 @@ class Section(BaseModel):
 
 
 class Team(Section):
-    """The accounts of a team. All of them read the team's things."""
+    """The accounts of a team. All of them read the team's resources."""
 
     writers: frozenset[Name] = frozenset()
     """They create and change experiments and models, which belong to the team."""
@@ -67,7 +67,7 @@ class Team(Section):
     """They move the alias champion of the team's models."""
 
     @model_validator(mode="after")
-    def _apart(self) -> "Team":
+    def _writers_do_not_review(self) -> "Team":
         if both := sorted(self.writers & self.reviewers):
             raise ValueError(f"{both[0]} is a writer and a reviewer: what trains a model must not promote it")
         return self
@@ -91,34 +91,34 @@ class Accounts(Section):
     people: People | None = None
 
     @model_validator(mode="after")
-    def _one_team_each(self) -> "Accounts":
-        seen: dict[str, str] = {}
+    def _writers_have_one_team(self) -> "Accounts":
+        teams: dict[str, str] = {}
         for team, members in self.teams.items():
             for name in sorted(members.writers):
-                if name in seen:
-                    raise ValueError(f"{name} is a writer of {seen[name]} and of {team}: what it makes is one team's")
-                seen[name] = team
+                if name in teams:
+                    raise ValueError(f"{name} is a writer of {teams[name]} and of {team}: what it makes is one team's")
+                teams[name] = team
         return self
 
     def reads(self, account: Account) -> frozenset[str]:
-        """The teams whose things an account reads."""
+        """The teams whose resources an account reads."""
         return frozenset(
             name for name, team in self.teams.items() if _in(account, team.writers | team.readers | team.reviewers)
         )
 
     def writes(self, account: Account) -> frozenset[str]:
-        """The teams for which an account creates things: more than one only through groups."""
+        """The teams for which an account creates resources: more than one only through groups."""
         return frozenset(name for name, team in self.teams.items() if _in(account, team.writers))
 
     def reviews(self, account: Account) -> frozenset[str]:
         """The teams whose champions an account moves: none for which it writes, even through a group."""
-        found = frozenset(name for name, team in self.teams.items() if _in(account, team.reviewers))
-        return found - self.writes(account)
+        teams = frozenset(name for name, team in self.teams.items() if _in(account, team.reviewers))
+        return teams - self.writes(account)
 
 
-def _in(account: Account, names: Iterable[str]) -> bool:
-    mine = {account.name, *(f"{GROUP}{group}" for group in account.groups)}
-    return not mine.isdisjoint(names)
+def _in(account: Account, members: Iterable[str]) -> bool:
+    names = {account.name, *(f"{GROUP}{group}" for group in account.groups)}
+    return not names.isdisjoint(members)
 
 
 def read() -> Accounts:
@@ -133,5 +133,5 @@ def read() -> Accounts:
         raise InputError(f"{SETTING}: is no YAML ({str(error).splitlines()[0]})") from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{SETTING}: {place}{': ' if place else ''}{first['msg']}") from error
+        location = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{SETTING}: {location}{': ' if location else ''}{first['msg']}") from error

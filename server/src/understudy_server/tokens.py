@@ -11,38 +11,38 @@ from understudy_server.id_token import person
 from understudy_server.teams import Account, People
 from understudy_server.token_review import TokenRefusedError, service_account
 
-SECONDS = 60.0
+LIFETIME = 60.0
 """How long a token is still accepted after its pod is gone, or its person has left a group."""
-MOST = 10_000
+MAX_ACCOUNTS = 10_000
 
 
-class Remembered:
+class AccountCache:
     """A cache of accounts by the digest of their token, each with an expiry; it stores no tokens."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._known: dict[bytes, tuple[Account, float]] = {}
+        self._accounts: dict[bytes, tuple[Account, float]] = {}
 
     def get(self, token: str) -> Account | None:
         """The cached account of a token; None if there is none, or it has expired."""
         with self._lock:
-            found = self._known.get(_digest(token))
-        return found[0] if found and time.time() < found[1] else None
+            entry = self._accounts.get(_digest(token))
+        return entry[0] if entry and time.time() < entry[1] else None
 
-    def keep(self, token: str, account: Account, expiry: float) -> None:
+    def put(self, token: str, account: Account, expiry: float) -> None:
         """Cache the account of a token, never beyond the token's expiry (Unix seconds)."""
         with self._lock:
-            if len(self._known) >= MOST:
-                self._known = {key: value for key, value in self._known.items() if value[1] > time.time()}
-            if len(self._known) < MOST:
-                self._known[_digest(token)] = (account, min(time.time() + SECONDS, expiry))
+            if len(self._accounts) >= MAX_ACCOUNTS:
+                self._accounts = {key: value for key, value in self._accounts.items() if value[1] > time.time()}
+            if len(self._accounts) < MAX_ACCOUNTS:
+                self._accounts[_digest(token)] = (account, min(time.time() + LIFETIME, expiry))
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-KNOWN = Remembered()
+CACHE = AccountCache()
 
 
 def account_of(token: str, people: People | None) -> Account:
@@ -52,15 +52,15 @@ def account_of(token: str, people: People | None) -> Account:
         TokenRefusedError: the token is not valid for this server.
         UnderstudyError: its issuer does not answer.
     """
-    known = KNOWN.get(token)
-    if known is not None:
-        return known
+    cached = CACHE.get(token)
+    if cached is not None:
+        return cached
     claims = _claims(token)
     if people is not None and claims.get("iss") == people.issuer:
         account = person(token, people)
     else:
         account = Account(service_account(token))
-    KNOWN.keep(token, account, float(claims["exp"]))
+    CACHE.put(token, account, float(claims["exp"]))
     return account
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Column, Engine, Float, MetaData, String, Table, Text, delete, insert, select
 
-LONGEST = 24 * 3600.0
+MAX_AGE = 24 * 3600.0
 """Seconds after which an upload counts as ended: its server may have been killed, which leaves the row."""
 
 UPLOADS = Table(
@@ -23,13 +23,13 @@ UPLOADS = Table(
 )
 
 
-def make_table(engine: Engine) -> None:
+def create_table(engine: Engine) -> None:
     """Create the table if it does not exist."""
     UPLOADS.metadata.create_all(engine)
 
 
 @contextmanager
-def upload(engine: Engine, path: str) -> Iterator[None]:
+def uploading(engine: Engine, path: str) -> Iterator[None]:
     """Context in which the server publishes a file.
 
     Args:
@@ -52,9 +52,9 @@ def folders(path: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def under_way(engine: Engine, places: Iterable[str]) -> list[str]:
+def in_progress(engine: Engine, directories: Iterable[str]) -> list[str]:
     """The files below these folders that a server is publishing."""
-    wanted = set(places)
+    parents = set(directories)
     with engine.connect() as connection:
-        lately = select(UPLOADS.c.path).where(UPLOADS.c.began > time.time() - LONGEST)
-        return sorted(path for path in connection.execute(lately).scalars() if not wanted.isdisjoint(folders(path)))
+        query = select(UPLOADS.c.path).where(UPLOADS.c.began > time.time() - MAX_AGE)
+        return sorted(path for path in connection.execute(query).scalars() if not parents.isdisjoint(folders(path)))

@@ -2,7 +2,8 @@
 
 MLflow's authorization and its handlers parse a request separately, and not always alike: of a DELETE the query was
 authorized and the body executed; `run_uuid` was authorized and `runId` executed. So a reader could delete other
-accounts' things. A request that states a value in two places, or in a spelling that only one of them reads, is refused.
+accounts' resources. A request that states a value in two places, or in a spelling that only one of them reads, is
+refused.
 """
 
 import json
@@ -15,23 +16,23 @@ API = re.compile(r"/(ajax-)?api/\d\.\d/mlflow/")
 NAME = re.compile("[a-z][a-z0-9_]*")
 
 
-def strict(app: Flask) -> None:
+def refuse_ambiguous_requests(app: Flask) -> None:
     """Refuse ambiguous requests. Call before MLflow adds its checks."""
     app.before_request(_refusal)
 
 
 def _refusal() -> Response | None:
-    wrong = _ambiguity() if API.match(request.path) else ""
-    if not wrong:
+    error = _ambiguity() if API.match(request.path) else ""
+    if not error:
         return None
-    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": f"{wrong}; MLflow's client asks otherwise"}
+    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": f"{error}; MLflow's client asks otherwise"}
     return Response(json.dumps(body), 400, mimetype="application/json")
 
 
 def _ambiguity() -> str:
     """A description of the request's ambiguity; empty if it has none."""
     if request.method in ("GET", "HEAD"):
-        return "a GET has no body" if request.get_data(cache=True) else _names(set(request.args))
+        return "a GET has no body" if request.get_data(cache=True) else _invalid_name(set(request.args))
     if request.query_string:
         return f"a {request.method} says what it means in its body, not in its query"
     if request.mimetype == "application/x-www-form-urlencoded" and request.path.endswith("/users/create-ui"):
@@ -44,12 +45,12 @@ def _ambiguity() -> str:
         return "a body is nested as deep as MLflow's messages are"
     if not isinstance(content, dict):
         return "a body is a JSON object, and says so"
-    return _names(set(content)) or _contradiction(content)
+    return _invalid_name(set(content)) or _contradiction(content)
 
 
-def _names(names: set[str]) -> str:
-    odd = sorted(name for name in names if not NAME.fullmatch(name))
-    return f"{odd[0]!r} is no parameter's name" if odd else ""
+def _invalid_name(names: set[str]) -> str:
+    invalid = sorted(name for name in names if not NAME.fullmatch(name))
+    return f"{invalid[0]!r} is no parameter's name" if invalid else ""
 
 
 def _contradiction(content: dict[str, Any]) -> str:

@@ -74,7 +74,7 @@ GET          /ajax-api/2.0/mlflow/metrics/get-history-bulk /ajax-api/2.0/mlflow/
 
 # Fixed answers to requests that the pages send before they show anything. MLflow's answers would come from the
 # gateway, request usage data, and reveal the server's setup.
-FIXED = {
+FIXED_RESPONSES = {
     "/ajax-api/2.0/mlflow/gateway-proxy": {"endpoints": []},
     "/ajax-api/3.0/mlflow/ui-telemetry": {
         "disable_ui_telemetry": True,
@@ -85,14 +85,14 @@ FIXED = {
 }
 
 
-class Served(NamedTuple):
+class Route(NamedTuple):
     """Allowed requests: a path pattern and its methods."""
 
     path: re.Pattern[str]
     methods: frozenset[str]
 
 
-def served() -> tuple[Served, ...]:
+def allowed_routes() -> tuple[Route, ...]:
     """All allowed requests. Routes for programs have a second address, which the pages use."""
     both = ("/api", "/ajax-api")
     return tuple(
@@ -104,25 +104,25 @@ def served() -> tuple[Served, ...]:
             ([""], PAGES),
         )
         for prefix in prefixes
-        for route in _read(prefix, table)
+        for route in _parsed(prefix, table)
     )
 
 
-def _read(prefix: str, table: str) -> list[Served]:
+def _parsed(prefix: str, table: str) -> list[Route]:
     routes = []
     for line in table.strip().splitlines():
         methods, *paths = line.split()
-        routes += [Served(_pattern(prefix + path), frozenset(methods.split(","))) for path in paths]
+        routes += [Route(_pattern(prefix + path), frozenset(methods.split(","))) for path in paths]
     return routes
 
 
 def _pattern(path: str) -> re.Pattern[str]:
     """A pattern for whole paths, where `re.escape` has put a backslash before braces and dots."""
-    rest = re.sub(r"\\\{\w+\\\.\\\.\\\.\\\}", "(?s:.+)", re.escape(path))
-    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", rest))
+    pattern = re.sub(r"\\\{\w+\\\.\\\.\\\.\\\}", "(?s:.+)", re.escape(path))
+    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", pattern))
 
 
-class Front:
+class Allowlist:
     """The allowlist as ASGI middleware (https://asgi.readthedocs.io/en/latest/specs/www.html).
 
     It matches the path as MLflow's routers will: decoded and not normalised, so that `//` or `..` hide nothing.
@@ -130,26 +130,26 @@ class Front:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.served = served()
+        self.routes = allowed_routes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here, mostly with 404."""
-        if scope["type"] == "lifespan" or self._passes(scope):
+        if scope["type"] == "lifespan" or self._allows(scope):
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            fixed = FIXED.get(scope["path"]) if scope["method"] == "GET" else None
-            for message in _answer(200, fixed) if fixed else _not_found(scope["path"]):
+            content = FIXED_RESPONSES.get(scope["path"]) if scope["method"] == "GET" else None
+            for message in _response(200, content) if content else _not_found(scope["path"]):
                 await send(message)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
-    def _passes(self, scope: Scope) -> bool:
+    def _allows(self, scope: Scope) -> bool:
         if scope["type"] != "http" or scope.get("root_path"):
             return False
-        return any(scope["method"] in methods and path.fullmatch(scope["path"]) for path, methods in self.served)
+        return any(scope["method"] in methods and path.fullmatch(scope["path"]) for path, methods in self.routes)
 
 
-def _answer(status: int, content: object) -> tuple[Message, Message]:
+def _response(status: int, content: object) -> tuple[Message, Message]:
     body = json.dumps(content).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     start = {"type": "http.response.start", "status": status, "headers": headers}
@@ -158,13 +158,13 @@ def _answer(status: int, content: object) -> tuple[Message, Message]:
 
 def _not_found(path: str) -> tuple[Message, Message]:
     """A 404 in the error format of MLflow's clients."""
-    said = f"{path} is not served here; tracking, model registry, artifacts, accounts and their pages are"
-    return _answer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": said})
+    text = f"{path} is not served here; tracking, model registry, artifacts, accounts and their pages are"
+    return _response(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": text})
 
 
-def behind_front(app: FastAPI) -> FastAPI:
+def with_middleware(app: FastAPI) -> FastAPI:
     """The app with the allowlist before everything else."""
     app.add_middleware(PageSettings)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Front)  # the last one added runs first
+    app.add_middleware(Allowlist)  # the last one added runs first
     return app

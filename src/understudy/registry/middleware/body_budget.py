@@ -5,31 +5,31 @@ Bodies without room wait in order of arrival, and are not read meanwhile.
 
 import asyncio
 
-SMALL = 64 * 2**10
+UNCOUNTED = 64 * 2**10
 """In bytes. Bodies up to this size are not counted, so most requests proceed while large ones wait for each other."""
-ROOM = 16 * 2**20
+CAPACITY = 16 * 2**20
 
 
 class Budget:
     """Room for bodies, shared by the tasks of one event loop."""
 
-    def __init__(self, room: int = ROOM) -> None:
-        self._free = room
-        self._turn = asyncio.Lock()
-        self._returned = asyncio.Event()
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._free = capacity
+        self._queue = asyncio.Lock()
+        self._released = asyncio.Event()
 
-    async def take(self, size: int) -> int:
+    async def reserve(self, size: int) -> int:
         """Wait for room and take it. Return the amount, to be given back once."""
-        if size <= SMALL:
+        if size <= UNCOUNTED:
             return 0
-        async with self._turn:
+        async with self._queue:
             while self._free < size:
-                self._returned.clear()
-                await self._returned.wait()
+                self._released.clear()
+                await self._released.wait()
             self._free -= size
         return size
 
-    def give_back(self, taken: int) -> None:
+    def release(self, reserved: int) -> None:
         """Return room to the budget."""
-        self._free += taken
-        self._returned.set()
+        self._free += reserved
+        self._released.set()

@@ -15,13 +15,13 @@ from understudy.registry.middleware.body_budget import Budget
 LIMIT = 4 * 2**20
 """In bytes. MLflow's client sends at most 1 MB of metrics in a request."""
 GRAPHQL = "/graphql"
-QUERY = 64 * 2**10
+GRAPHQL_LIMIT = 64 * 2**10
 """The same for a GraphQL query, which MLflow parses whole before it checks the complexity."""
-TIMES = 50
+GRAPHQL_FACTOR = 50
 """The room that a GraphQL query takes, as a multiple of JSON of the same size."""
-FILES = ("/api/2.0/mlflow-artifacts/artifacts/", "/ajax-api/2.0/mlflow-artifacts/artifacts/")
+UPLOAD_PATHS = ("/api/2.0/mlflow-artifacts/artifacts/", "/ajax-api/2.0/mlflow-artifacts/artifacts/")
 """Upload paths. Files are streamed to storage; without authentication a request is refused before a byte is read."""
-SECONDS = 60.0
+TIMEOUT = 60.0
 """How long a large body waits for room, and how long any body may then take to arrive."""
 
 
@@ -42,15 +42,15 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and stop reading it if it is too long."""
-        if scope["type"] != "http" or (scope["method"] == "PUT" and scope["path"].startswith(FILES)):
+        if scope["type"] != "http" or (scope["method"] == "PUT" and scope["path"].startswith(UPLOAD_PATHS)):
             await self.app(scope, receive, send)
             return
-        limit = QUERY if scope["path"] == GRAPHQL else LIMIT
-        size = _size(Headers(scope=scope))
+        limit = GRAPHQL_LIMIT if scope["path"] == GRAPHQL else LIMIT
+        size = _declared_length(Headers(scope=scope))
         if size is not None and size > limit:
             await _too_large(limit).answer(scope, receive, send)
             return
-        expected = (limit if size is None else size) * (TIMES if scope["path"] == GRAPHQL else 1)
+        expected = (limit if size is None else size) * (GRAPHQL_FACTOR if scope["path"] == GRAPHQL else 1)
         body = _Body(receive, limit, expected, self.budget)
         answered = False
 
@@ -65,7 +65,7 @@ class BodyLimit:
         except* _RefusedError:  # in a group: MLflow's middleware runs each request in a task
             pass
         finally:
-            self.budget.give_back(body.taken)
+            self.budget.release(body.reserved)
         if not answered and body.refused:
             await body.refused.answer(scope, receive, send)
 
@@ -75,50 +75,50 @@ class _Body:
 
     def __init__(self, receive: Receive, limit: int, expected: int, budget: Budget) -> None:
         self._receive, self._limit, self._expected, self._budget = receive, limit, expected, budget
-        self._came, self._until = 0, 0.0
-        self._whole = False
-        self.taken = 0
+        self._received, self._deadline = 0, 0.0
+        self._complete = False
+        self.reserved = 0
         self.refused: _RefusedError | None = None
 
     async def receive(self) -> Message:
-        if self._whole:  # only the client's disconnect can follow
+        if self._complete:  # only the client's disconnect can follow
             return await self._receive()
         if self.refused:
             raise self.refused
-        if not self._until:
-            await self._begin()
+        if not self._deadline:
+            await self._reserve()
         try:
-            async with asyncio.timeout_at(self._until):
+            async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise self._refuse(408, "REQUEST_TIMEOUT", f"a request's body comes within {SECONDS:g} s") from None
-        self._came += len(message.get("body", b""))
-        if self._came > self._limit:
+            raise self._refuse(408, "REQUEST_TIMEOUT", f"a request's body comes within {TIMEOUT:g} s") from None
+        self._received += len(message.get("body", b""))
+        if self._received > self._limit:
             self.refused = _too_large(self._limit)
             raise self.refused
-        self._whole = not message.get("more_body", False)
+        self._complete = not message.get("more_body", False)
         return message
 
-    async def _begin(self) -> None:
+    async def _reserve(self) -> None:
         """Wait for room, and set the body's deadline."""
         try:
-            async with asyncio.timeout(SECONDS):
-                self.taken = await self._budget.take(self._expected)
+            async with asyncio.timeout(TIMEOUT):
+                self.reserved = await self._budget.reserve(self._expected)
         except TimeoutError:
-            said = f"for {SECONDS:g} s there was no room for a body of this size; try again"
-            raise self._refuse(503, "TEMPORARILY_UNAVAILABLE", said) from None
-        self._until = asyncio.get_running_loop().time() + SECONDS
+            text = f"for {TIMEOUT:g} s there was no room for a body of this size; try again"
+            raise self._refuse(503, "TEMPORARILY_UNAVAILABLE", text) from None
+        self._deadline = asyncio.get_running_loop().time() + TIMEOUT
 
     def _refuse(self, status: int, code: str, message: str) -> _RefusedError:
         self.refused = _RefusedError(status, code, message)
         return self.refused
 
 
-def _size(headers: Headers) -> int | None:
+def _declared_length(headers: Headers) -> int | None:
     """The declared length of a body; None for a chunked one."""
-    said = headers.get("content-length", "")
-    if said.isdecimal():
-        return int(said)
+    declared = headers.get("content-length", "")
+    if declared.isdecimal():
+        return int(declared)
     return None if "transfer-encoding" in headers else 0
 
 

@@ -18,7 +18,7 @@ SCRIPT = "".join(
     f"localStorage.setItem({json.dumps(key)},{json.dumps(json.dumps(SETTINGS[key]))});" for key in SETTINGS
 )
 HEAD = b"<head>"
-UNCONDITIONAL = (b"if-none-match", b"if-modified-since", b"range", b"accept-encoding")
+CONDITIONAL_HEADERS = (b"if-none-match", b"if-modified-since", b"range", b"accept-encoding")
 
 
 class PageSettings:
@@ -34,14 +34,14 @@ class PageSettings:
             return
         start, content = list[Message](), list[bytes]()
 
-        async def gathered(message: Message) -> None:
+        async def collect(message: Message) -> None:
             if message["type"] == "http.response.start":
                 start.append(message)
             else:
                 content.append(message.get("body", b""))
 
-        headers = [(name, value) for name, value in scope["headers"] if name.lower() not in UNCONDITIONAL]
-        await self.app({**scope, "headers": headers}, receive, gathered)
+        headers = [(name, value) for name, value in scope["headers"] if name.lower() not in CONDITIONAL_HEADERS]
+        await self.app({**scope, "headers": headers}, receive, collect)
         for message in _with_script(start, b"".join(content)):
             await send(message)
 

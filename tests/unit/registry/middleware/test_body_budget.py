@@ -2,9 +2,9 @@
 
 import asyncio
 
-from understudy.registry.middleware.body_budget import SMALL, Budget
+from understudy.registry.middleware.body_budget import UNCOUNTED, Budget
 
-LARGE = 2 * SMALL
+LARGE = 2 * UNCOUNTED
 
 
 async def settled() -> None:
@@ -18,7 +18,7 @@ def test_what_there_is_no_room_for_waits_in_its_turn() -> None:
         budget, order = Budget(2 * LARGE), []
 
         async def take(name: str, size: int) -> None:
-            await budget.take(size)
+            await budget.reserve(size)
             order.append(name)
 
         async with asyncio.TaskGroup() as tasks:
@@ -29,10 +29,10 @@ def test_what_there_is_no_room_for_waits_in_its_turn() -> None:
             tasks.create_task(take("behind it", LARGE))
             await settled()
             assert order == ["first"]
-            budget.give_back(LARGE)
+            budget.release(LARGE)
             await settled()
             assert order == ["first", "too large for now"]
-            budget.give_back(2 * LARGE)
+            budget.release(2 * LARGE)
         return order
 
     assert asyncio.run(asked()) == ["first", "too large for now", "behind it"]
@@ -41,8 +41,8 @@ def test_what_there_is_no_room_for_waits_in_its_turn() -> None:
 def test_small_bodies_do_not_wait() -> None:
     async def asked() -> int:
         budget = Budget(LARGE)
-        await budget.take(LARGE)
-        return await budget.take(SMALL)
+        await budget.reserve(LARGE)
+        return await budget.reserve(UNCOUNTED)
 
     assert asyncio.run(asked()) == 0
 
@@ -50,12 +50,12 @@ def test_small_bodies_do_not_wait() -> None:
 def test_who_stops_waiting_takes_nothing() -> None:
     async def asked() -> int:
         budget = Budget(LARGE)
-        await budget.take(LARGE)
-        waiting = asyncio.create_task(budget.take(LARGE))
+        await budget.reserve(LARGE)
+        waiting = asyncio.create_task(budget.reserve(LARGE))
         await settled()
         waiting.cancel()
         await settled()
-        budget.give_back(LARGE)
-        return await budget.take(LARGE)
+        budget.release(LARGE)
+        return await budget.reserve(LARGE)
 
     assert asyncio.run(asked()) == LARGE
