@@ -23,8 +23,9 @@ $(VENV)/run.stamp: requirements.lock pyproject.toml $(UV)
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp
+$(VENV)/test.stamp: requirements-dev.lock server/pyproject.toml $(VENV)/run.stamp
 	$(INSTALL) --require-hashes -r requirements-dev.lock
+	$(INSTALL) --no-deps --no-build-isolation --editable server
 	touch $@
 
 install: $(VENV)/run.stamp
@@ -36,17 +37,17 @@ run: $(VENV)/run.stamp
 JOBS ?= 2
 SELECTION := $(BIN)/python -m tests.selection --jobs $(JOBS)
 
-# The unit tests, and those of ranks and registry that a change reaches since they passed (CONTRIBUTING.md).
+# The unit tests, and those of ranks, registry and server that a change reaches since they passed (CONTRIBUTING.md).
 test: $(VENV)/test.stamp
-	$(SELECTION) unit ranks registry
+	$(SELECTION) unit ranks registry server
 
 # Lint, and of all tests without a cluster only those that a change reaches.
 check: lint
-	$(SELECTION) --changed unit ranks registry
+	$(SELECTION) --changed unit ranks registry server
 
 # All tests that need no cluster but the rows marked full, reached or not.
 test-every: $(VENV)/test.stamp
-	$(SELECTION) --every unit ranks registry
+	$(SELECTION) --every unit ranks registry server
 
 # All of them, whole: matrices, kills, outages, long searches. An hour on two cores.
 test-full: $(VENV)/test.stamp
@@ -92,10 +93,11 @@ images:
 release:
 	images/release.sh "$(IMAGES)" $(WHICH)
 
-# The sdist, and the wheel built from it, in dist/. The same commit gives the same bytes.
+# The sdists of understudy and understudy-server, and the wheels built from them, in dist/. The same commit gives the same bytes.
 dist: $(VENV)/test.stamp
 	rm -rf dist
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) build --quiet --no-build-isolation --python $(BIN)/python
+	for source in . server; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+		$(UV) build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist $$source || exit 1; done
 	$(BIN)/twine check --strict dist/*
 
 # A software bill of materials per image (CycloneDX) of the libraries in its lock, with their hashes.
@@ -131,4 +133,4 @@ lock: $(VENV)/test.stamp
 
 # Takes the store and the local registry along.
 clean:
-	rm -rf $(VENV) $(VENV)-docs .understudy build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-docs .understudy build dist *.egg-info src/*.egg-info server/src/*.egg-info server/build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

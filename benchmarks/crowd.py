@@ -10,9 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.front import AT_ONCE, Client, log_metrics, server
+from benchmarks.middleware import AT_ONCE, Client, log_metrics, server
 
-APP = "understudy.registry.server_app.app:create_app"
+APP = "understudy_server.app:create_app"
 
 
 def write_and_read(client: Client, count: int, own: float) -> str:

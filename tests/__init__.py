@@ -1,4 +1,5 @@
-"""The tests, by what they need: unit (one process), ranks (several), registry (MLflow's servers), cluster, full."""
+"""The tests, by what they need: unit (one process), ranks (several), registry (MLflow's servers), server
+(understudy-server), cluster, full."""
 
 from pathlib import Path
 

@@ -33,13 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     """A command that a test calls configures the log of the process: not that of the tests after it."""
-    root, package = logging.getLogger(), logging.getLogger("understudy")
-    handlers, level, disabled = root.handlers[:], package.level, root.manager.disable
+    root, packages = logging.getLogger(), [logging.getLogger(name) for name in ("understudy", "understudy_server")]
+    handlers, levels, disabled = root.handlers[:], [package.level for package in packages], root.manager.disable
     yield
     for handler in set(root.handlers).difference(handlers):
         handler.close()
     root.handlers[:] = handlers
-    package.setLevel(level)
+    for package, level in zip(packages, levels, strict=True):
+        package.setLevel(level)
     logging.disable(disabled)
 
 

@@ -45,8 +45,8 @@ class JsonFormatter(TextFormatter):
         return json.dumps(fields, ensure_ascii=False)
 
 
-def configure(level: int = logging.INFO) -> None:
-    """Log to stderr: the package's records from `level` up, and the libraries' from WARNING up.
+def configure(level: int = logging.INFO, packages: tuple[str, ...] = ("understudy",)) -> None:
+    """Log to stderr: these packages' records from `level` up, and all other libraries' from WARNING up.
 
     It replaces other plain stream handlers: KFP's executor has one, and every line would appear twice.
 
@@ -64,13 +64,11 @@ def configure(level: int = logging.INFO) -> None:
     ]:
         root.removeHandler(earlier)
         earlier.close()
-    handler.addFilter(_ours_or_a_warning)  # a library may set its own level, as uvicorn does
+    # A library may set its own level, as uvicorn does.
+    handler.addFilter(lambda it: it.levelno >= logging.WARNING or it.name.partition(".")[0] in packages)
     root.addHandler(handler)
-    logging.getLogger("understudy").setLevel(level)
-
-
-def _ours_or_a_warning(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or record.name.partition(".")[0] == "understudy"
+    for package in packages:
+        logging.getLogger(package).setLevel(level)
 
 
 class _Copy(logging.FileHandler):

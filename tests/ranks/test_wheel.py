@@ -97,6 +97,8 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
     linked = {f"understudy/{name}" for name in tracked() if name.split("/")[0] in LINKED}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == {name.removeprefix("src/") for name in names} | linked
+    (points,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("entry_points.txt"))
+    assert b"understudy_server" not in zipfile.ZipFile(wheel).read(points), "that is another distribution"
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:

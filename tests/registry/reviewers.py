@@ -1,4 +1,4 @@
-"""Reviewers with keys of their own, and a folder with the policy that names them."""
+"""Reviewers with keys of their own, a folder with the policy that names them, and a server's key."""
 
 import json
 from pathlib import Path
@@ -14,6 +14,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("rita", "sam", "eve")}
+
+
+def key_pair() -> tuple[str, str]:
+    """A private Ed25519 key and its public one, in PEM."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return private.decode(), public.decode()
 
 
 def public(name: str) -> str:

@@ -18,7 +18,8 @@ from PIL import Image
 
 from tests.registry import postgres
 from tests.registry.saved_models import VIT, describe_images, save
-from tests.registry.server_app.accounts import (
+from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_server
+from tests.server.accounts import (
     ADMIN,
     ALIAS,
     COMMAND,
@@ -31,7 +32,6 @@ from tests.registry.server_app.accounts import (
     make_accounts,
     with_account,
 )
-from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_server
 from understudy.errors import InputError, UnderstudyError
 from understudy.registry import audit
 from understudy.registry.backup import back_up, restore, sqlite_dump

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.registry.server_app.accounts import key_pair
+from tests.registry.reviewers import key_pair
 from understudy.errors import InputError
 from understudy.registry.signature import PRIVATE, PUBLIC, checking_key, holds, signed, signing_key
 

@@ -1,6 +1,6 @@
 """Runs the tests that a change reaches, and records those that pass.
 
-python -m tests.selection [--every | --changed] [--list] [--jobs N] [unit] [ranks] [registry] [cluster] [kfp]
+python -m tests.selection [--every | --changed] [--list] [--jobs N] [unit] [ranks] [registry] [server] [cluster] [kfp]
 
 A file runs if anything that it reaches is not as it was when it last passed. `unit` runs whole beside these, and of
 the others a fixed small set; `--changed` leaves both out, `--every` runs all. `--list` prints the files and runs none.
@@ -18,13 +18,13 @@ from tests import ROOT
 from tests.selection.passes import ALWAYS, digests, passed, record
 from tests.selection.results import clean, skips, unexpected
 
-FOLDERS = ("unit", "ranks", "registry", "cluster", "kfp")
+FOLDERS = ("unit", "ranks", "registry", "server", "cluster", "kfp")
 
 
 def main() -> int:
     """Pytest's exit code, or 1 where a test was skipped for a reason that .ci/skips does not list."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", choices=[*FOLDERS, []], default=["unit", "ranks", "registry"])
+    parser.add_argument("folders", nargs="*", choices=[*FOLDERS, []], default=["unit", "ranks", "registry", "server"])
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--every", dest="which", action="store_const", const="every")
     which.add_argument("--changed", dest="which", action="store_const", const="changed")

@@ -45,7 +45,12 @@ DEFECTS = (
     Defect(
         "a gate's rule inverted", "src/understudy/evaluate/gate.py", "passed = ratio <= most", "passed = ratio >= most"
     ),
-    Defect("a route open", "src/understudy/registry/server_app/door.py", "if isinstance(found, Refusal):", "if False:"),
+    Defect(
+        "a route open",
+        "server/src/understudy_server/authentication.py",
+        "if isinstance(account, Refusal):",
+        "if False:",
+    ),
     Defect("a manifest without limits", "manifests/base/cleanup.yaml", "limits: {memory: 256Mi}", ""),
     Defect("a wrong exit code", "src/understudy/errors.py", "exit_code = BAD_INPUT", "exit_code = FAILED"),
     Defect(
@@ -96,7 +101,7 @@ def find(defect: Defect, checkout: Path) -> bool:
 def first_failure(checkout: Path, tests: list[str]) -> str:
     """Pytest's line about the first test that fails; empty where all pass."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    environment = {**os.environ, "PYTHONPATH": f"{checkout}/src:{checkout}/server/src"}
     done = subprocess.run(command, cwd=checkout, env=environment, check=False, capture_output=True, text=True)
     return next((line for line in done.stdout.splitlines() if line.startswith("FAILED")), "")
 

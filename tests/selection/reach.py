@@ -14,7 +14,8 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
-ROOTS = {"understudy": "src/understudy", "tests": "tests", "benchmarks": "benchmarks"}
+ROOTS = {"understudy": "src/understudy", "understudy_server": "server/src/understudy_server"}
+ROOTS |= {"tests": "tests", "benchmarks": "benchmarks"}
 ROOTS |= {f"understudy.{name}": name for name in ("pipelines", "components", "recipes")}  # links in the package
 MODULE = re.compile(r"(\w+(?:\.\w+)+)(?::[\w.]+)?")
 PATH = re.compile(r"[\w.*{}@+-]+(?:/[\w.*{}@+-]+)*/?")
@@ -114,7 +115,7 @@ class Reach:
         if not PATH.fullmatch(text) or not (is_path or "/" in text or "." in text):
             return set()
         folder = str(PurePosixPath(name).parent)
-        if name.startswith("src/") and not (is_path and text.split("/")[0] in ROOTS.values()):
+        if "src" in PurePosixPath(name).parts and not (is_path and text.split("/")[0] in ROOTS.values()):
             return self._beside(text, folder)
         whole = text.rstrip("/")
         return self._path(whole, folder) or self._path(whole.split("/*")[0].split("/{")[0], folder)
@@ -157,7 +158,7 @@ def _imports(source: ast.AST, path: PurePosixPath) -> Iterator[str]:
 def _absolute(node: ast.ImportFrom, path: PurePosixPath) -> str:
     if not node.level:
         return node.module or ""
-    parts = [part for part in path.parts if part != "src"][: -node.level]
+    parts = path.parts[path.parts.index("src") + 1 if "src" in path.parts else 0 :][: -node.level]
     return ".".join([*parts, *([node.module] if node.module else [])])
 
 

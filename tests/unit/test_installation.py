@@ -19,6 +19,11 @@ def test_this_installation_is_whole() -> None:
     check()
 
 
+def test_the_files_of_another_package_are_looked_for_in_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(UnderstudyError, match=rf"{tmp_path}: .* accounts.ini missing"):
+        check(tmp_path, ["accounts.ini"])
+
+
 def test_every_file_that_is_no_code_is_looked_for() -> None:
     folders = [PACKAGE, *(path for path in PACKAGE.iterdir() if path.is_symlink())]
     found = {path for folder in folders for path in folder.rglob("*") if path.is_file()}

@@ -13,8 +13,9 @@ from understudy import logs
 from understudy.errors import InputError
 
 SOURCE = Path("src/understudy")
+SERVER = Path("server/src/understudy_server")
 FOR_A_PERSON = SOURCE / "cli"
-COMMANDS = {"launch/kubernetes/collectives.py", "registry/server_app/gc.py", "registry/server_app/schema.py"}
+COMMANDS = {SOURCE / "launch/kubernetes/collectives.py", SERVER / "gc.py", SERVER / "schema.py"}
 """Commands of Jobs, in images that lack the others: what they print is their result."""
 
 
@@ -60,6 +61,13 @@ def test_of_libraries_only_warnings_are_said(capsys: pytest.CaptureFixture[str])
     assert [line.rpartition(": ")[2] for line in said(capsys)] == ["heed", "progress"]
 
 
+def test_the_packages_of_a_server_log_as_this_one_does(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(packages=("understudy", "understudy_server"))
+    for name in ("understudy.x", "understudy_server.x", "understudy_other.x"):
+        logging.getLogger(name).info(name)
+    assert [line.rpartition(": ")[2] for line in said(capsys)] == ["understudy.x", "understudy_server.x"]
+
+
 def test_configuring_twice_says_a_line_once(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure()
     logs.configure()
@@ -89,12 +97,12 @@ def test_a_format_that_does_not_exist_is_refused_by_name(monkeypatch: pytest.Mon
 
 
 def test_a_module_logs_under_its_own_name_and_only_the_command_prints() -> None:
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sorted([*SOURCE.rglob("*.py"), *SERVER.rglob("*.py")]):
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        if FOR_A_PERSON not in path.parents and str(path.relative_to(SOURCE)) not in COMMANDS:
+        if FOR_A_PERSON not in path.parents and path not in COMMANDS:
             assert not [call.lineno for call in calls if ast.unparse(call.func) == "print"], path
         if path != SOURCE / "logs.py":
-            name = ".".join(path.relative_to("src").with_suffix("").parts)
+            name = ".".join(path.parts[path.parts.index("src") + 1 :]).removesuffix(".py")
             loggers = {ast.unparse(call.args[0]) for call in calls if ast.unparse(call.func) == "logging.getLogger"}
             assert loggers <= {"__name__", repr(name)}, path
 

@@ -1,10 +1,11 @@
-"""Every module of the package has the test that mirrors it, or is named here with the reason why not."""
+"""Every module of the packages has the test that mirrors it, or is named here with the reason why not."""
 
 import ast
 from pathlib import Path
 
 PACKAGE = Path("src/understudy")
-FOLDERS = [Path("tests") / name for name in ("unit", "ranks", "registry", "full", "cluster")]
+SERVER = Path("server/src/understudy_server")
+FOLDERS = [Path("tests") / name for name in ("unit", "ranks", "registry", "server", "full", "cluster")]
 
 WITHOUT = {
     "plan/simulation.py": "where every trace runs: plan/test_trace.py",
@@ -68,7 +69,9 @@ WITHOUT = {
     "registry/foreign.py": "registry/steps/test_foreign.py asks a real one",
     "registry/evidence.py": "registry/test_register.py",
     "registry/names.py": "constants",
-    "registry/mlflow_auth.py": "registry/server_app/test_sign_in.py signs in with it",
+    "registry/mlflow_auth.py": "server/test_sign_in.py signs in with it",
+    "registry/middleware/allowlist.py": "server/test_allowlist.py compares it with every route of the server",
+    "registry/middleware/body_limit.py": "server/test_body_limit.py, with accounts and without a server",
     "registry/over_mlflow.py": "registry/test_tracking.py asks it and over_rest the same questions",
     "registry/over_rest.py": "registry/test_tracking.py",
     "registry/loaded.py": "what a version says, in a process of its own: steps/test_served.py",
@@ -120,6 +123,11 @@ def test_every_module_has_the_test_that_mirrors_it_or_a_reason() -> None:
     assert WITHOUT.keys() - alone == set(), "it is gone or has its test; take it out of WITHOUT"
 
 
+def test_every_module_of_the_server_has_its_test() -> None:
+    names = {path.name for path in SERVER.glob("*.py")} - {"__init__.py"}
+    assert {name for name in names if not (Path("tests/server") / f"test_{name}").exists()} == set()
+
+
 def test_every_test_that_a_reason_names_is_there() -> None:
     for module, reason in WITHOUT.items():
         named = [word.strip(".,;:") for word in reason.split() if word.strip(".,;:").endswith(".py")]
@@ -131,6 +139,6 @@ def test_every_test_that_a_reason_names_is_there() -> None:
 
 def test_packages_only_re_export() -> None:
     """The command line's own is its entry point, which the installed script calls."""
-    for path in PACKAGE.rglob("__init__.py"):
+    for path in [*PACKAGE.rglob("__init__.py"), SERVER / "__init__.py"]:
         nodes = {type(node) for node in ast.parse(path.read_text()).body}
         assert path.parent.name == "cli" or nodes <= {ast.Expr, ast.ImportFrom, ast.Assign}, path

@@ -14,7 +14,7 @@ from understudy.cli.settings import Settings
 from understudy.errors import InputError, UnderstudyError
 
 HOST = "127.0.0.1"
-APP = "understudy-pages"  # registry/server_app/pages.py, among pyproject.toml's entry points
+APP = "understudy-pages"  # registry/ui.py, among pyproject.toml's entry points
 PATIENCE = 10.0  # seconds for the server to end by itself
 
 # Neither is needed for viewing pages, and each starts more processes or connections.

@@ -1,4 +1,4 @@
-"""The MLflow tracking server and model registry: the only package that uses MLflow.
+"""MLflow's client side: recording, registration and promotion. No other package here uses MLflow.
 
 server      the server's address, and the form of it that may be shown
 tracking    the protocol of a tracking server
@@ -10,5 +10,6 @@ register    the finished run: its evidence, and a version for review
 verdict     the verdict of a run that ran elsewhere
 evidence    the reviewer's view of a version: metrics, tags, description
 pyfunc      the version's files, serving.py included; model_upload sends the model's own
-server_app  the app inside the MLflow server: accounts, and rights to move the champion; nothing else imports it
+middleware  allowlist, body limits and page settings before MLflow's own server
+ui          the app of understudy ui
 """

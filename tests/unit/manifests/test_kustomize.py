@@ -19,8 +19,8 @@ from understudy.kube.identity import FETCHES, PARTS, Identity
 from understudy.kube.settings import CONFIG, SECRETS, parsed
 from understudy.launch.kubernetes.rendering import network, pod_security, trainjob
 from understudy.registry import pod_token, promotion_files
-from understudy.registry.server_app import teams
 from understudy.runs import submission
+from understudy_server import teams
 
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
@@ -169,7 +169,7 @@ def test_the_accounts_of_an_overlay_are_those_that_its_pods_have(
 
 def test_the_server_keeps_its_accounts_and_is_asked_for_its_health(overlay: list[dict[str, Any]]) -> None:
     found = server(overlay)
-    assert found["command"] == ["python", "-m", "understudy.registry.server_app.app"]
+    assert found["command"] == ["python", "-m", "understudy_server.app"]
     assert found["readinessProbe"]["httpGet"]["path"] == "/health"
 
 

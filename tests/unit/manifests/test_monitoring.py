@@ -19,8 +19,8 @@ from tests import ROOT
 from tests.unit.manifests.promtool import needs_promtool
 from understudy.jobs.heartbeat import Heartbeat
 from understudy.launch.metrics import CURVE, STAGES, JobMetrics, Reported, Seen
-from understudy.registry.server_app import metrics as of_server
 from understudy.steps import tasks
+from understudy_server import metrics as of_server
 
 MONITORING = ROOT / "manifests" / "components" / "monitoring"
 PAGE = ROOT / "docs" / "operating" / "monitoring.md"

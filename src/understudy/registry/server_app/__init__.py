@@ -1,1 +1,0 @@
-"""Code that runs inside the MLflow server. Nothing else in the package imports it."""
