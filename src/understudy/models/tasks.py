@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from understudy.models.facts import Facts
-from understudy.models.outputs import Extra, Outputs, States, plain_linear
+from understudy.models.outputs import Outputs, States, plain_linear
+from understudy.recipe.objectives import Extra
 
 NOTHING: frozenset[Extra] = frozenset()
 

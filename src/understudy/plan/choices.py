@@ -33,6 +33,9 @@ def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
         return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {found.pp})"
     for place, why in degree_conflicts((), train, found):
         return f"{'.'.join(map(str, place))}: {why}"
+    for objective in planned.objectives:
+        for why in objective.needs.conflicts(found, packed=keeps_apart(planned.examples.facts)):
+            return f"student.distill.{objective.type}: {why}"
     if found.tp > per_node:
         return "layers would be split over nodes"
     if about := _of_sequences(planned, found) or _of_the_teacher(planned, found):

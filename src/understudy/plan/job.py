@@ -12,7 +12,8 @@ from understudy.plan.hardware import Hardware
 from understudy.plan.imagined import Imagined, description_of, facts_of, tokens_of
 from understudy.plan.ranking import Place
 from understudy.plan.trace import Planned
-from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
+from understudy.recipe import Degrees, Recipe, Resources, degrees
+from understudy.recipe.objectives import without_teacher
 
 EXAMPLES = 2**20
 """An arbitrary number: a step does not depend on it."""
@@ -70,7 +71,7 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
     student = description_of(recipe.student.model, facts, "student.model", "new")
     if recipe.teacher.train:
         resources = recipe.resources.teacher
-        alone = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")
+        alone = Planned(teacher, None, recipe.teacher.train, without_teacher(), examples, "teacher.train")
         yield _job("teacher", alone, resources)
     own = recipe.student
     kept = own.teacher_precision, own.teacher_shards

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from understudy.recipe import LABELS, Recipe
+from understudy.recipe import Recipe
+from understudy.recipe.objectives import without_teacher
 from understudy.revision import TRAINING
 from understudy.steps.identity import objectives_identity, student_identity
 from understudy.steps.job_spec import student_spec
@@ -12,11 +13,11 @@ from understudy.store import Store
 
 
 def _train_alone(work: Work) -> None:
-    train(work, student_spec(work, "control", LABELS))
+    train(work, student_spec(work, "control", without_teacher()))
 
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
-    return {**student_identity(recipe, store), **objectives_identity(LABELS)}
+    return {**student_identity(recipe, store), **objectives_identity(without_teacher())}
 
 
 CONTROL = Step(

@@ -7,13 +7,13 @@ from understudy.jobs.payload import Evaluation, Payload, Serving, Training
 from understudy.jobs.specification import JobSpec, Role
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
-from understudy.recipe import LABELS, FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import build
 from understudy.steps.fetching import fetched_model
 from understudy.steps.step import Work
 
 
-def student_spec(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...]) -> JobSpec:
+def student_spec(work: Work, role: Role, objectives: Objectives) -> JobSpec:
     """The specification of the training of the student, or of the control, which is trained on the labels alone."""
     student = work.recipe.student
     initial = fetched_model(work, student.model, "student.model", "new")
@@ -27,7 +27,7 @@ def training_spec(
     train: Train,
     resources: Resources,
     initial: Path | None,
-    objectives: tuple[ObjectiveSection, ...] = LABELS,
+    objectives: Objectives,
 ) -> JobSpec:
     """The specification of a training of this step."""
     payload = Training(

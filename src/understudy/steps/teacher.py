@@ -3,7 +3,8 @@
 import os
 from collections.abc import Mapping
 
-from understudy.recipe import LABELS, Recipe
+from understudy.recipe import Recipe
+from understudy.recipe.objectives import without_teacher
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
 from understudy.steps.identity import model_identity, objectives_identity, training_identity
@@ -17,7 +18,7 @@ from understudy.store import Store
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     model = model_identity(recipe.teacher.model, store, "teacher.model")
     trained = training_identity(recipe.teacher.train, recipe.resources.teacher, recipe.seed)
-    return {"model": model, **trained, **objectives_identity(LABELS)}
+    return {"model": model, **trained, **objectives_identity(without_teacher())}
 
 
 def _teach(work: Work) -> None:
@@ -29,10 +30,8 @@ def _teach(work: Work) -> None:
             os.link(path, work.staged / path.name)
         return
     check_student_names(work)
-    train(
-        work,
-        training_spec(work, "teacher", recipe.teacher.model, recipe.teacher.train, recipe.resources.teacher, initial),
-    )
+    model, resources = recipe.teacher.model, recipe.resources.teacher
+    train(work, training_spec(work, "teacher", model, recipe.teacher.train, resources, initial, without_teacher()))
 
 
 TEACHER = Step(

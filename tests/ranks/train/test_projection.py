@@ -19,8 +19,8 @@ from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS
 from understudy.models.outputs import Outputs
 from understudy.objectives.batch import Batch
-from understudy.objectives.labels import Labels
-from understudy.objectives.objective import Objective, WeightedSum
+from understudy.objectives.labels import LabelsObjective
+from understudy.objectives.objective import Context, Objective, WeightedSum
 from understudy.train import job as training
 from understudy.train import models
 
@@ -44,13 +44,15 @@ class Projected(Objective):
         return distance.square().mean(dim=(1, 2)).sum()
 
 
+def projected(_sections: Any, context: Context) -> Objective:
+    return WeightedSum([(0.5, Projected()), (1.0, LabelsObjective(type="labels").build(context))])
+
+
 def train(job: JobSpec) -> None:
     """What one rank of the job does."""
     patch = pytest.MonkeyPatch()
-    for module in (training, models):
-        patch.setattr(
-            module, "objective", lambda sections, _train: WeightedSum([(0.5, Projected()), (1.0, Labels(0.0))])
-        )
+    patch.setattr(models, "extras_of", lambda sections: Projected.extras)
+    patch.setattr(training, "objective", projected)
     try:
         jobs.train_ranks(job)
     finally:
@@ -121,6 +123,6 @@ def test_a_student_that_cannot_give_what_is_asked_of_it_is_refused_before_the_te
     spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others={"student.model": plain}, asked=[{"type": "logits"}])
     asked, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
     models.try_others(asked, split)
-    monkeypatch.setattr(models, "objective", lambda sections, _train: WeightedSum([(1.0, Projected())] * len(sections)))
+    monkeypatch.setattr(models, "extras_of", lambda sections: Projected.extras)
     with pytest.raises(InputError, match=r"^student\.model: .* was asked for hidden_states and gives none"):
         models.try_others(asked, split)

@@ -6,7 +6,8 @@ import pytest
 
 from understudy.jobs.payload import Serving, Training
 from understudy.models.user_code import user_code
-from understudy.recipe import LABELS, Recipe
+from understudy.recipe import Recipe
+from understudy.recipe.objectives import without_teacher
 from understudy.steps.job_spec import _factories, _others, evaluation_spec, serving_spec, student_spec
 from understudy.steps.step import Work
 from understudy.store import Run, Store
@@ -28,7 +29,7 @@ def test_a_training_of_a_run_that_is_profiled_is_recorded(
     assert lease is not None
     decided_by: Any = {"inputs": dict.fromkeys(("examples", "student"), 64 * "a"), "world": {}}
     work = Work("control", store, run, digits, decided_by, lease, lease.staging())
-    assert student_spec(work, "control", LABELS).profile is profiled
+    assert student_spec(work, "control", without_teacher()).profile is profiled
     assert not evaluation_spec(work, ["student"], {}).profile
 
 
