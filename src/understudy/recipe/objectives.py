@@ -95,7 +95,14 @@ def _refuse_the_old_form(value: object) -> object:
         soft = f"{{type: logits, weight: {alpha}, temperature: {temperature}}}"
         hard = round(1 - alpha, 6) if isinstance(alpha, int | float) else "1 - alpha"
         raise ValueError(f"is a list of weighted objectives now: [{{type: labels, weight: {hard}}}, {soft}]")
-    return tuple(value) if isinstance(value, list) else value  # JSON has lists, and strict pydantic requires a tuple
+    return _as_tuples(value)
+
+
+def _as_tuples(value: object) -> object:
+    """The value with tuples for lists: JSON has lists, and strict pydantic requires tuples."""
+    if isinstance(value, dict):
+        return {key: _as_tuples(each) for key, each in value.items()}
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _require_a_teacher(value: Objectives) -> Objectives:
