@@ -20,6 +20,7 @@ from understudy.recipe.strategy import Degrees
 OBJECTIVES = {
     "labels": "understudy.objectives.labels",
     "logits": "understudy.objectives.logits",
+    "hidden_states": "understudy.objectives.hidden_states",
 }
 
 Weight = Annotated[float, Field(ge=0)]
