@@ -17,6 +17,7 @@ from understudy.objectives.batch import Batch
 from understudy.objectives.hidden_states import HiddenStatesObjective
 from understudy.objectives.objective import Context, Objective, objective
 from understudy.plan.choices import refusal
+from understudy.plan.depth import depths
 from understudy.plan.trace import traces
 from understudy.recipe import Degrees, Train
 from understudy.recipe.file import from_values
@@ -159,6 +160,10 @@ def test_strategy_auto_leaves_stages_out() -> None:
     assert why is not None
     assert why.startswith("student.distill.hidden_states: hidden_states compares layers that stages (pp)")
     assert refusal(with_hidden_states(), Degrees(dp_shard=2), 8) is None
+
+
+def test_the_plan_traces_all_layers_that_are_compared() -> None:
+    assert depths(with_hidden_states()) == (None, None)
 
 
 @pytest.mark.parametrize(("found", "parts"), [(Degrees(), 1), (Degrees(dp_replicate=2), 1), (Degrees(dp_shard=2), 2)])
