@@ -61,7 +61,7 @@ def test_all_operands_of_a_step_are_on_the_gpu(
     with FakeTensorMode(allow_non_fake_inputs=True):
         student = on_gpu(job.model)
         teacher = Teacher(on_gpu(job.teacher), frozenset()) if job.teacher else None
-        learned = objective(job.objectives, Context(job.train, job.seed))
+        learned = objective(job.objectives, Context(job.train, seed=0))
         inputs, labels = (tensor.to(GPU) for tensor in job.examples.batch(np.zeros(2, dtype=np.int64)))
         with autocast(spread.precision, GPU):
             known = teacher.states(inputs) if teacher else None
