@@ -31,7 +31,10 @@ from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.models.facts import read_facts
 from understudy.models.files import load_model
 from understudy.models.trust import trusted_description
-from understudy.recipe import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection, Recipe
+from understudy.objectives.labels import LabelsObjective
+from understudy.objectives.logits import LogitsObjective
+from understudy.recipe import Objectives, Recipe
+from understudy.recipe.objectives import without_teacher
 from understudy.train.job import Callbacks, run
 from understudy.train.work import TrainingJob
 
@@ -40,7 +43,7 @@ T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262}  # Student's t, two-
 CONFIDENCE = 0.95
 
 
-def objectives(scheme: str) -> tuple[ObjectiveSection, ...]:
+def objectives(scheme: str) -> Objectives:
     """A scheme as student.distill: "0.3/0.7@2" has labels 0.3, logits 0.7, and the temperature 2."""
     weights, _, temperature = scheme.partition("@")
     labels, _, logits = weights.partition("/")
@@ -65,7 +68,7 @@ def examples_of(name: str, folder: Path) -> tuple[Recipe, Path]:
 
 
 def results_of(
-    recipe: Recipe, examples: Path, folder: Path, role: str, scheme: tuple[ObjectiveSection, ...] = LABELS
+    recipe: Recipe, examples: Path, folder: Path, role: str, scheme: Objectives | None = None
 ) -> answers.Results:
     """A model's results on the test split, trained and measured unless they are there.
 
@@ -74,7 +77,7 @@ def results_of(
         examples: of the data set.
         folder: of the seed; the model goes into a folder of its own below it.
         role: the name of that folder; the teacher is the one called so.
-        scheme: what it learns from.
+        scheme: its objectives with a teacher; without, those of the labels alone.
     """
     place = folder / role.replace("/", "-")
     file = place / "results.npz"
@@ -89,17 +92,16 @@ def results_of(
     return answers.read(file)
 
 
-def _train(
-    recipe: Recipe, examples: Path, place: Path, role: str, teacher: Path, scheme: tuple[ObjectiveSection, ...]
-) -> None:
-    is_teacher, taught = role == "teacher", scheme != LABELS
+def _train(recipe: Recipe, examples: Path, place: Path, role: str, teacher: Path, scheme: Objectives | None) -> None:
+    is_teacher, taught = role == "teacher", scheme is not None
+    trained_on = scheme or without_teacher()
     learner = recipe.teacher if is_teacher else recipe.student
     assert learner.train is not None
     job = TrainingJob(
         model=learner.model,
         section="teacher.model" if is_teacher else "student.model",
         train=learner.train,
-        objectives=scheme,
+        objectives=trained_on,
         seed=recipe.seed,
         examples=examples,
         initial=None,
@@ -110,7 +112,7 @@ def _train(
         student_world=(1, 1),
         measured_in="fp32",
         others={},
-        asked=scheme,
+        asked=trained_on,
         student_train=None,
         processes=1,
         threads=1,

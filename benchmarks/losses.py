@@ -17,10 +17,12 @@ from torch.nn import functional
 
 from understudy.models.outputs import States
 from understudy.objectives.batch import Batch
-from understudy.objectives.objective import objective
+from understudy.objectives.labels import LabelsObjective
+from understudy.objectives.logits import LogitsObjective
+from understudy.objectives.objective import Context, objective
 from understudy.objectives.pieces import loss_in_pieces
 from understudy.plan.ledger import Ledger
-from understudy.recipe import LabelsObjective, LogitsObjective, Train
+from understudy.recipe import Train
 
 VOCABULARIES = (4_096, 32_768, 131_072)
 BOTH = (LabelsObjective(type="labels", weight=0.5), LogitsObjective(type="logits", weight=0.5, temperature=2.0))
@@ -77,7 +79,7 @@ def row(name: str, vocabulary: int, positions: int, width: int, rounds: int) -> 
     """A line of the table."""
     student, teacher, batch = case(vocabulary, positions, width)
     taught = None if name == "labels" else teacher
-    learned = objective(ALONE if taught is None else BOTH, Train(steps=1))
+    learned = objective(ALONE if taught is None else BOTH, Context(Train(steps=1), seed=0))
     ways: list[Loss] = [
         lambda: loss_in_pieces(learned, student, taught, batch),
         lambda: plain(student, taught, batch),

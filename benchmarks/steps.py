@@ -31,7 +31,8 @@ from benchmarks.ranks import found_by_ranks
 from benchmarks.step_work import BATCH, LLAMA, LOG_EVERY, RANKS, RATE, SEED, Work, write_work
 from benchmarks.turns import Turns
 from understudy.models.facts import HISTORY
-from understudy.recipe import LABELS, Train
+from understudy.recipe import Train
+from understudy.recipe.objectives import without_teacher
 from understudy.train import curve
 from understudy.train.job import Callbacks, run
 from understudy.train.work import TrainingJob
@@ -83,7 +84,7 @@ def ours(work: Work, turns: Turns) -> None:
         model=LLAMA,
         section="teacher.model",
         train=Train.model_validate(settings),
-        objectives=LABELS,
+        objectives=without_teacher(),
         seed=SEED,
         examples=work.folder,
         initial=work.folder / "model",

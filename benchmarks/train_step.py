@@ -100,7 +100,8 @@ def by_hand(size: dict[str, int], folder: Path) -> float:
 
 def ours(size: dict[str, int], folder: Path) -> float:
     """Understudy's loop, as a job runs it."""
-    from understudy.recipe import LABELS, FactoryModel, Train
+    from understudy.recipe import FactoryModel, Train
+    from understudy.recipe.objectives import without_teacher
     from understudy.train.job import Callbacks, run
     from understudy.train.reports import Report
     from understudy.train.work import TrainingJob
@@ -120,7 +121,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         train=Train(
             steps=size["steps"], batch_size=BATCH, precision="fp32", checkpoint_every=size["steps"] // CHECKPOINTS
         ),
-        objectives=LABELS,
+        objectives=without_teacher(),
         seed=0,
         examples=folder,
         initial=None,

@@ -9,9 +9,11 @@ from torch.nn import functional
 from benchmarks.gpu.sizes import Sizes, mebibytes, milliseconds
 from understudy.models.outputs import States
 from understudy.objectives.batch import Batch
-from understudy.objectives.objective import objective
+from understudy.objectives.labels import LabelsObjective
+from understudy.objectives.logits import LogitsObjective
+from understudy.objectives.objective import Context, objective
 from understudy.objectives.pieces import loss_in_pieces
-from understudy.recipe import LabelsObjective, LogitsObjective, ObjectiveSection, Train
+from understudy.recipe import ObjectiveSection, Train
 
 HALVES = (LabelsObjective(type="labels", weight=0.5), LogitsObjective(type="logits", weight=0.5, temperature=2.0))
 SOFT = (LogitsObjective(type="logits", weight=1.0, temperature=2.0),)
@@ -35,7 +37,7 @@ class Case:
 
     def ours(self, sections: tuple[ObjectiveSection, ...]) -> Loss:
         """As a job computes it."""
-        learned, words = objective(sections, Train(steps=1)), self.sizes.vocabulary
+        learned, words = objective(sections, Context(Train(steps=1), seed=0)), self.sizes.vocabulary
         batch = Batch(self.labels, self.labels)
         teacher = None if sections == HARD else States(self.known, self.taught, (), words, self.taught)
 

@@ -89,7 +89,7 @@ WITHOUT = {
     "plan/job.py": "cli/test_plan.py",
     "train/learning.py": "train/test_parity.py",
     "train/staged.py": "train/test_pipelined.py",
-    "train/models.py": "train/test_projection.py and train/test_parity.py",
+    "train/models.py": "train/test_hidden_states.py and train/test_parity.py",
     "train/work.py": "a training job's type",
     "train/job.py": "train/test_parity.py and train/test_resume.py",
     "train/reports.py": "agent's and pipeline's tests of what is reported",

@@ -3,12 +3,12 @@
 The trials behind the order, and behind the proposed weights, are in docs/how-it-works/benchmarks.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from understudy.evaluate.cautions import meaning
 from understudy.evaluate.metrics import METRICS, Unmeasured
 from understudy.evaluate.statistics import Bootstrap
-from understudy.recipe import LabelsObjective, LogitsObjective, MetricName, ObjectiveSection
+from understudy.recipe import MetricName, Objectives, ObjectiveSection
 
 LABELS, TEMPERATURE = 0.5, 1.0
 """The proposed values: the gradient is then that of an even mixture of labels and the teacher's distribution."""
@@ -23,9 +23,7 @@ def is_worse(bootstrap: Bootstrap, metric: MetricName, confidence: float, role: 
     return meaning(seen, METRICS[metric]) == "worse"
 
 
-def advice(
-    bootstrap: Bootstrap, metric: MetricName, confidence: float, objectives: Sequence[ObjectiveSection]
-) -> list[str]:
+def advice(bootstrap: Bootstrap, metric: MetricName, confidence: float, objectives: Objectives) -> list[str]:
     """Advice in sentences, in the order in which to try it; empty if the student is not worse than its control.
 
     Args:
@@ -48,12 +46,12 @@ def _about_teacher() -> Iterator[str]:
     yield _CONTROL
 
 
-def _about_student(objectives: Sequence[ObjectiveSection]) -> Iterator[str]:
-    labels = sum(one.weight for one in objectives if isinstance(one, LabelsObjective))
-    logits = [one for one in objectives if isinstance(one, LogitsObjective) and one.weight]
-    share = labels / (labels + sum(one.weight for one in logits)) if logits else 1.0
-    if logits and (share < LABELS or logits[0].temperature > TEMPERATURE):
-        now = ", ".join(f"logits {one.weight:g} at temperature {one.temperature:g}" for one in logits)
+def _about_student(objectives: Objectives) -> Iterator[str]:
+    labels = sum(objective.weight for objective in objectives if not objective.needs.signals)
+    logits = [objective for objective in objectives if objective.needs.signals == {"logits"} and objective.weight]
+    share = labels / (labels + sum(objective.weight for objective in logits)) if logits else 1.0
+    if logits and (share < LABELS or _temperature(logits[0]) > TEMPERATURE):
+        now = ", ".join(f"logits {one.weight:g} at temperature {_temperature(one):g}" for one in logits)
         yield (
             f"Change the weights and the temperature (student.distill): they are labels {labels:g}, {now}; try labels "
             f"{LABELS:g}, logits {1 - LABELS:g} at temperature {TEMPERATURE:g}."
@@ -61,6 +59,10 @@ def _about_student(objectives: Sequence[ObjectiveSection]) -> Iterator[str]:
     yield "Train the student longer (student.train): imitating the teacher takes more steps than the labels alone."
     yield "Take a better teacher (teacher.model), or train it longer (teacher.train)."
     yield _CONTROL
+
+
+def _temperature(objective: ObjectiveSection) -> float:
+    return float(getattr(objective, "temperature", 1.0))
 
 
 _CONTROL = "Or register the control, as what it is: --set register.control=true; nothing is trained again."

@@ -11,7 +11,7 @@ from understudy.evaluate.contents import Confusion
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.quality import TRIVIAL, loss
 from understudy.evaluate.statistics import Bootstrap, Difference
-from understudy.recipe import Candidate, LabelsObjective, MetricName, ObjectiveSection
+from understudy.recipe import Candidate, MetricName, Objectives
 
 SHOWN = 5  # labels listed by name
 TIMES, NATS = 2.0, 0.5  # overfitting: a test loss above this multiple of the training loss, and by this difference
@@ -85,15 +85,13 @@ def meaning(seen: Difference, metric: Metric) -> str:
     return "better" if (seen.low > 0) == metric.higher_is_better else "worse"
 
 
-def training_losses(
-    histories: Mapping[str, Sequence[Mapping[str, Any]]], objectives: Sequence[ObjectiveSection]
-) -> dict[str, float]:
+def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], objectives: Objectives) -> dict[str, float]:
     """Each model's final training loss, over the last tenth of its log, in nats per prediction.
 
     The student's loss is the labels' loss times its weight, plus something positive. So loss / weight is an upper
     bound of the labels' loss; with a weight of 0 there is no bound, and the student is left out.
     """
-    labels = sum(objective.weight for objective in objectives if isinstance(objective, LabelsObjective))
+    labels = sum(objective.weight for objective in objectives if not objective.needs.signals)
     found = {}
     for role, history in histories.items():
         taken = [float(line["loss"]) for line in history if "skipped" not in line]

@@ -18,7 +18,7 @@ rounds of its time over the teacher's, against the gate's limits; a limit of Non
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,7 @@ from understudy.evaluate.quality import (
 from understudy.evaluate.recovered import recovered
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.wear import judged_so_far, worn
-from understudy.recipe import Candidate, Gate, MetricName, ObjectiveSection
+from understudy.recipe import Candidate, Gate, MetricName, Objectives
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Circumstances:
     """By role, in nats per prediction."""
     steps: Mapping[str, int] = field(default_factory=dict)
     """Each model's training steps, by role."""
-    objectives: Sequence[ObjectiveSection] = ()
+    objectives: Objectives = ()
     """The student's objectives."""
     candidate: Candidate = "student"
     """The role of the model to register."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from understudy.jobs.collectives import Collectives
-from understudy.recipe import EvaluatePrecision, Model, ObjectiveSection, Recipe, TeacherPrecision, Train
+from understudy.recipe import EvaluatePrecision, Model, Objectives, Recipe, TeacherPrecision, Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +27,12 @@ class Training:
     """Number of ranks that share a copy of the teacher."""
     model: Model
     train: Train
-    objectives: tuple[ObjectiveSection, ...]
+    objectives: Objectives
     """The model's objectives."""
     seed: int
     others: dict[str, Model] = field(default_factory=dict)
     """Models that other jobs of the run train, by their path in the recipe: tried on an example beforehand."""
-    asked: tuple[ObjectiveSection, ...] = ()
+    asked: Objectives = ()
     """The student's objectives: tried beforehand too, for the outputs that they need of teacher and student."""
     student_train: Train | None = None
     """The student's training settings, if a later job trains it: layer names in them are checked beforehand too."""

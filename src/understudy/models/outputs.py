@@ -1,17 +1,15 @@
 """Model outputs on a batch: logits and the extras that objectives need, or the last hidden states and the head."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 from torch.distributed.tensor import DTensor
 
 HELD = 2**25
 """Logits in memory at a time, 128 MiB in fp32, for losses that need the logits of one position alone."""
 BESIDE_LARGE_HEAD = 4
 """Largest factor by which a head with many weights raises HELD."""
-
-Extra = Literal["hidden_states", "attentions"]
 
 
 class Outputs(NamedTuple):
@@ -23,6 +21,13 @@ class Outputs(NamedTuple):
     """(B, L, width) by layer, the embedding first; only if requested."""
     attentions: tuple[Tensor, ...] = ()
     """(B, heads, L, L) by layer; only if requested."""
+
+
+class OutputShapes(NamedTuple):
+    """Shapes of a model's outputs on one example, without the batch's dimension."""
+
+    hidden_states: tuple[Size, ...] = ()
+    """By layer, the embedding first; only if requested."""
 
 
 class States(NamedTuple):

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from understudy.models.facts import Facts
-from understudy.models.outputs import Extra, Outputs, States, plain_linear
+from understudy.models.outputs import Outputs, States, plain_linear
+from understudy.recipe.objectives import Extra
 
 NOTHING: frozenset[Extra] = frozenset()
 
@@ -82,7 +83,9 @@ class TextModel(nn.Module):
         if read:
             return read(self._states(inputs, placed))
         said = _outputs(self.net(inputs, **placed, **self._options, **_asked(extras)), extras)
-        return said._replace(logits=said.logits[..., : self._vocab_size])
+        if said.logits.shape[-1] == self._vocab_size:
+            return said
+        return said._replace(logits=_no_view(said.logits[..., : self._vocab_size]))
 
     def _states(self, inputs: Tensor, placed: dict[str, Tensor]) -> States:
         if self._head_is_apart:
@@ -136,7 +139,13 @@ def _outputs(output: Any, extras: frozenset[Extra]) -> Outputs:
     for extra, value in found.items():
         if not value:
             raise ValueError(f"the model was asked for {extra} and gives none")
-    return Outputs(logits, found.get("hidden_states", ()), found.get("attentions", ()))
+    states, attentions = (tuple(map(_no_view, found.get(extra, ()))) for extra in ("hidden_states", "attentions"))
+    return Outputs(logits, states, attentions)
+
+
+def _no_view(tensor: Tensor) -> Tensor:
+    """The tensor, copied if it is a view: FSDP warns of those, since it would miss operations in place on them."""
+    return tensor.clone() if tensor._is_view() else tensor
 
 
 def task_model(net: nn.Module, description: Facts) -> nn.Module:

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from understudy.data.loader import IGNORED
+
 
 class Mixed(NamedTuple):
     """Second labels of examples that are mixed from two (mixup)."""
@@ -20,6 +22,11 @@ class Batch(NamedTuple):
     labels: Tensor
     """Positions with IGNORED have no target."""
     mixed: Mixed | None = None
+
+    @property
+    def has_target(self) -> Tensor:
+        """Whether each position has a target: boolean, of the labels' shape."""
+        return self.labels != IGNORED
 
     def by_position(self) -> "Batch":
         """The batch with all positions flattened into one dimension."""

@@ -1,37 +1,45 @@
 """The objective `labels`: cross-entropy."""
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from understudy.data.loader import IGNORED
-from understudy.objectives.batch import Batch
-from understudy.objectives.objective import Objective, PositionObjective
-from understudy.recipe import LabelsObjective, Train
+from understudy.recipe.objectives import Needs, ObjectiveSection
+
+if TYPE_CHECKING:  # the recipe is checked without torch
+    from torch import Tensor
+
+    from understudy.objectives.batch import Batch
+    from understudy.objectives.objective import Context, PositionObjective
 
 
-class Labels(PositionObjective):
-    """Negative log-likelihood of the labels, which may be smoothed (Szegedy et al. 2016).
+class LabelsObjective(ObjectiveSection):
+    """Cross-entropy with the labels, which train.label_smoothing may smooth (Szegedy et al. 2016)."""
+
+    needs: ClassVar[Needs] = Needs()
+    type: Literal["labels"]
+
+    def build(self, context: "Context") -> "PositionObjective":
+        """Its formula, with the training's smoothing."""
+        from understudy.objectives.objective import PositionObjective
+
+        return PositionObjective(partial(losses, smoothing=context.train.label_smoothing))
+
+
+def losses(student: "Tensor", teacher: "Tensor | None", batch: "Batch", *, smoothing: float) -> "tuple[Tensor, Tensor]":
+    """Negative log-likelihoods (n,) by position, and their gradients (n, K).
 
     The gradient with respect to the logits is the predicted distribution less the target's. The loss of a mixed example
     is the weighted sum of both labels' losses, which equals the loss of the mixed label (Zhang et al. 2018).
     """
-
-    def __init__(self, smoothing: float) -> None:
-        super().__init__()
-        self._smoothing = smoothing
-
-    def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Losses (n,) by position, and their gradients (n, K)."""
-        del teacher
-        if batch.mixed is None:
-            return cross_entropies(student, batch.labels, self._smoothing)
-        first, to_first = cross_entropies(student, batch.labels, self._smoothing)
-        second, to_second = cross_entropies(student, batch.mixed.labels, self._smoothing)
-        return first.lerp(second, 1 - batch.mixed.share), to_first.lerp(to_second, 1 - batch.mixed.share)
+    del teacher
+    if batch.mixed is None:
+        return cross_entropies(student, batch.labels, smoothing)
+    first, to_first = cross_entropies(student, batch.labels, smoothing)
+    second, to_second = cross_entropies(student, batch.mixed.labels, smoothing)
+    return first.lerp(second, 1 - batch.mixed.share), to_first.lerp(to_second, 1 - batch.mixed.share)
 
 
-def cross_entropies(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def cross_entropies(logits: "Tensor", labels: "Tensor", smoothing: float) -> "tuple[Tensor, Tensor]":
     """Negative log-likelihood (n,) of each label, and its gradient (n, K); both 0 at positions without a target.
 
     Args:
@@ -39,6 +47,11 @@ def cross_entropies(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[T
         labels: (n,).
         smoothing: the share of a target's probability that is spread evenly over all K classes.
     """
+    import torch
+    from torch.nn import functional
+
+    from understudy.data.loader import IGNORED
+
     counted = labels != IGNORED
     places = labels.where(counted, 0)[:, None]
     log_likelihoods = functional.log_softmax(logits, dim=-1)
@@ -55,18 +68,20 @@ def cross_entropies(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[T
     return loss.where(counted, 0), gradient.masked_fill_(~counted[:, None], 0)
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+def cross_entropy(logits: "Tensor", labels: "Tensor") -> "Tensor":
     """Negative log-likelihood of the labels, summed over the targets, without gradients.
 
     Args:
         logits: (..., K).
         labels: (...); positions without a target are ignored.
     """
+    from torch.nn import functional
+
+    from understudy.data.loader import IGNORED
+
     return functional.cross_entropy(
         logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum"
     )
 
 
-def objective(_section: LabelsObjective, train: Train) -> Objective:
-    """The objective that a recipe's section configures."""
-    return Labels(train.label_smoothing)
+OBJECTIVE = LabelsObjective

@@ -1,20 +1,37 @@
 """Objectives: losses computed from a student's and a teacher's outputs on a batch, summed over the targets.
 
 Sums add up over ranks and micro-batches; the training loop divides by the number of targets. Each objective has its
-own module, named in recipe/objectives.py, so that a change to one repeats only the trainings that use it.
+own module, named in recipe/objectives.py, so that a change to one repeats only the trainings that use it. The module
+has the recipe's section, which builds the objective from a Context, and its formula.
 """
 
-import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol, cast
 
+import torch
 from torch import Tensor, nn
 
-from understudy.models.outputs import Extra, Outputs
+from understudy.models.outputs import Outputs, OutputShapes
 from understudy.objectives.batch import Batch
-from understudy.objectives.fused import TotalLoss
+from understudy.objectives.fused import Losses, TotalLoss
 from understudy.recipe import ObjectiveSection, Train
-from understudy.recipe.objectives import OBJECTIVES
+from understudy.recipe.objectives import Extra
+
+
+@dataclass(frozen=True)
+class Context:
+    """The training that an objective is built for."""
+
+    train: Train
+    seed: int
+    student: OutputShapes = field(default_factory=OutputShapes)
+    teacher: OutputShapes = field(default_factory=OutputShapes)
+    """Shapes of the extras that the training's objectives need, and of no other outputs."""
+    path: str = ""
+    """The objective's path in the recipe, for errors."""
 
 
 class Objective(nn.Module, ABC):
@@ -45,21 +62,18 @@ class PositionObjective(Objective):
     """A sum over positions whose gradient with respect to the student's logits is computed in closed form.
 
     It bypasses autograd: loss and gradient take one pass over the logits. It has no parameters.
+
+    Args:
+        losses: the loss of each position, and its gradient; both 0 at positions without a target. It gets logits in
+            fp32 or fp64 and does not change them in place. It is compiled with torch.compile, so no branch may depend
+            on a tensor's values.
     """
 
     by_position = True
 
-    @abstractmethod
-    def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of each position (n,), and its gradient (n, K); both 0 at positions without a target.
-
-        It is compiled with torch.compile, so no branch may depend on a tensor's values.
-
-        Args:
-            student: logits (n, K), fp32 or fp64; not to be changed in place.
-            teacher: the teacher's logits, likewise; None without a teacher.
-            batch: the n positions.
-        """
+    def __init__(self, losses: Losses) -> None:
+        super().__init__()
+        self.losses = losses
 
     def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
         """The loss, summed over targets."""
@@ -68,24 +82,23 @@ class PositionObjective(Objective):
         return total
 
 
-class PositionSum(PositionObjective):
-    """A weighted sum of objectives with gradients in closed form."""
+class ModuleObjective(Objective):
+    """A loss with trained modules, whose gradients are computed by autograd.
 
-    def __init__(self, parts: Sequence[tuple[float, PositionObjective]]) -> None:
+    Args:
+        loss: from outputs of student and teacher, batch, and the modules by their names, to the loss.
+        modules: the trained modules.
+    """
+
+    def __init__(self, loss: Callable[..., Tensor], **modules: nn.Module) -> None:
         super().__init__()
-        # Objectives of weight 0 are left out: 0 times an infinite loss is NaN.
-        self._parts = [(weight, part) for weight, part in parts if weight] or list(parts[:1])
+        self._loss = loss
+        for name, module in modules.items():
+            self.add_module(name, module)
 
-    def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The weighted sums of the parts' losses and gradients."""
-        (weight, part), *others = self._parts
-        loss, gradient = part.losses(student, teacher, batch)
-        if weight != 1:
-            loss, gradient = loss * weight, gradient.mul_(weight)
-        for weight, part in others:
-            further, of_logits = part.losses(student, teacher, batch)
-            loss, gradient = loss.add(further, alpha=weight), gradient.add_(of_logits, alpha=weight)
-        return loss, gradient
+    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+        """The loss, summed over targets."""
+        return self._loss(student, teacher, batch, **dict(self.named_children()))
 
 
 class WeightedSum(Objective):
@@ -107,17 +120,64 @@ class WeightedSum(Objective):
         return total
 
 
-def objective(sections: Sequence[ObjectiveSection], train: Train) -> Objective:
-    """The objective that a recipe's student.distill and training settings configure."""
-    return weighted([(section.weight, _objective(section, train)) for section in sections])
+class _Builds(Protocol):
+    """A section in a module of OBJECTIVES."""
+
+    def build(self, context: Context) -> Objective:
+        """The objective that the section configures. It raises InputError if the models do not fit it."""
+
+
+def extras_of(sections: Iterable[ObjectiveSection]) -> frozenset[Extra]:
+    """Outputs besides logits that objectives need."""
+    return frozenset().union(*(section.needs.extras for section in sections))
+
+
+def objective(sections: Sequence[ObjectiveSection], context: Context) -> Objective:
+    """The objective that a recipe's student.distill configures, its parameters drawn from the seed.
+
+    Raises:
+        InputError: the models do not fit it.
+    """
+    parts = []
+    with _seeded(context.seed):
+        for at, section in enumerate(sections):
+            built = cast(_Builds, section).build(replace(context, path=f"student.distill[{at}]"))
+            built.extras = section.needs.extras
+            parts.append((section.weight, built))
+    return weighted(parts)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw from the seed within the context: the same bits on all ranks, and the training's own draws go on after it
+    as if there were none.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which seeds GPUs as well
+        yield
 
 
 def weighted(parts: Sequence[tuple[float, Objective]]) -> Objective:
-    """The weighted sum of objectives, with a gradient in closed form if all parts have one."""
-    closed = [(weight, part) for weight, part in parts if isinstance(part, PositionObjective)]
-    return PositionSum(closed) if len(closed) == len(parts) else WeightedSum(parts)
+    """The weighted sum of objectives, with a gradient in closed form if all parts have one.
+
+    Objectives of weight 0 are left out: 0 times an infinite loss is NaN.
+    """
+    counted = [(weight, part) for weight, part in parts if weight] or list(parts[:1])
+    closed = [(weight, part.losses) for weight, part in counted if isinstance(part, PositionObjective)]
+    return PositionObjective(_sum(closed)) if len(closed) == len(counted) else WeightedSum(counted)
 
 
-def _objective(section: ObjectiveSection, train: Train) -> Objective:
-    made: Objective = importlib.import_module(OBJECTIVES[section.type]).objective(section, train)
-    return made
+def _sum(parts: Sequence[tuple[float, Losses]]) -> Losses:
+    """The weighted sum of losses, and of their gradients."""
+    (first_weight, first), *others = parts
+
+    def losses(student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
+        loss, gradient = first(student, teacher, batch)
+        if first_weight != 1:
+            loss, gradient = loss * first_weight, gradient.mul_(first_weight)
+        for weight, part in others:
+            further, of_logits = part(student, teacher, batch)
+            loss, gradient = loss.add(further, alpha=weight), gradient.add_(of_logits, alpha=weight)
+        return loss, gradient
+
+    return losses

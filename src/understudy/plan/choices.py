@@ -33,6 +33,9 @@ def refusal(planned: Planned, degrees: Degrees, per_node: int) -> str | None:
         return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {degrees.pp})"
     for path, reason in degree_conflicts((), train, degrees):
         return f"{'.'.join(map(str, path))}: {reason}"
+    for objective in planned.objectives:
+        for reason in objective.needs.conflicts(degrees, packed=keeps_apart(planned.examples.facts)):
+            return f"student.distill.{objective.type}: {reason}"
     if degrees.tp > per_node:
         return "layers would be split over nodes"
     if conflict := _of_sequences(planned, degrees) or _of_the_teacher(planned, degrees):

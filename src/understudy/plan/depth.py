@@ -14,6 +14,7 @@ import torch
 
 from understudy.models.build import tried_model
 from understudy.models.facts import Description
+from understudy.objectives.objective import extras_of
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import boundaries
 from understudy.parallel.pipeline import homes
@@ -69,7 +70,9 @@ Depths = tuple[Depth | None, Depth | None]
 
 
 def depths(planned: Planned) -> Depths:
-    """The depths of a training's models."""
+    """The depths of a training's models; unknown where an objective compares their layers."""
+    if extras_of(planned.objectives):
+        return None, None
     teacher = depth(planned.teacher, "teacher.model") if planned.teacher else None
     return depth(planned.model, planned.where) if _trains_alike(planned.train.lora) else None, teacher
 

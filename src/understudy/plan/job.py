@@ -13,7 +13,8 @@ from understudy.plan.lower_bounds import OUTER, moments
 from understudy.plan.placeholders import PlaceholderExamples, description_of, facts_of, tokens_of
 from understudy.plan.ranking import Placement
 from understudy.plan.trace import Planned
-from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
+from understudy.recipe import Degrees, Recipe, Resources, degrees
+from understudy.recipe.objectives import without_teacher
 from understudy.recipe.roles import CONTROL
 
 EXAMPLES = 2**20
@@ -81,7 +82,7 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
         train = recipe.trainings[node.learner]
         if train is None or node.role == CONTROL:  # a control's training is the student's, without the teacher
             continue
-        planned = Planned(models[node.model], None, train, LABELS, examples, f"{node.learner}.train")
+        planned = Planned(models[node.model], None, train, without_teacher(), examples, f"{node.learner}.train")
         if node.has_teacher:
             precision, shards = recipe.student.teacher_precision, recipe.student.teacher_shards
             planned = replace(

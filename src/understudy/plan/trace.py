@@ -21,10 +21,9 @@ from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description, keeps_apart
 from understudy.models.float8 import in_float8
-from understudy.models.outputs import Extra
 from understudy.models.parts import kept
 from understudy.models.tasks import TextModel
-from understudy.objectives.objective import Objective, objective
+from understudy.objectives.objective import Context, Objective, extras_of, objective
 from understudy.parallel.apply import Spread
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import EXAMPLES, Layout, layout
@@ -36,8 +35,9 @@ from understudy.plan.pieces import few_pieces
 from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.repeated import Further, Repeated
 from understudy.plan.simulation import simulated_rank
-from understudy.plan.trial import try_model
-from understudy.recipe import Degrees, ObjectiveSection, TeacherPrecision, Train
+from understudy.plan.trial import try_model, try_names
+from understudy.recipe import Degrees, Objectives, TeacherPrecision, Train
+from understudy.recipe.objectives import Extra
 from understudy.teachers.in_memory import Teacher
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
@@ -49,6 +49,8 @@ from understudy.train.staged import cut_into_stages
 
 PARTS = 2
 """Micro-batches that are traced without a pipeline: further ones repeat the second."""
+SEED = 0
+"""An arbitrary seed: parameters without memory have no values."""
 GRAIN = {"cpu": 64, "cuda": 512}
 """Bytes to which torch's allocators round up."""
 _layouts: dict[tuple[str, str, tuple[int, ...]], Layout] = {}
@@ -62,7 +64,7 @@ class Planned:
     model: Description
     teacher: Description | None
     train: Train
-    objectives: tuple[ObjectiveSection, ...]
+    objectives: Objectives
     examples: PlaceholderExamples
     where: str
     """The training's path in the recipe."""
@@ -112,9 +114,9 @@ def trace(
     ledger = Ledger(vocabulary, GRAIN[device])
     simulated = simulated_rank(planned.train, degrees, rank, precision)
     with simulated as spread, attention_of(device, packed=keeps_apart(facts)):
-        _try_models(planned, spread)
+        context = _try_models(planned, spread)
         with ledger.watching():
-            return _traced(planned, spread, ledger, even=even)
+            return _traced(planned, context, spread, ledger, even=even)
 
 
 def traces(
@@ -140,23 +142,27 @@ def _layout(planned: Planned, spread: Spread) -> Layout:
     return _layouts[key]
 
 
-def _try_models(planned: Planned, spread: Spread) -> None:
-    learned = objective(planned.objectives, planned.train)
-    section = planned.where.removesuffix(".train")
-    try_model(planned.model, planned.examples, learned, section, spread, planned.train)
+def _try_models(planned: Planned, spread: Spread) -> Context:
+    """The context of the training's objective, after a trial of its models."""
+    section, extras = planned.where.removesuffix(".train"), extras_of(planned.objectives)
+    student = try_model(planned.model, planned.examples, extras, section, spread, planned.train)
+    context = Context(planned.train, SEED, student)
     if planned.teacher:
-        try_model(planned.teacher, planned.examples, learned, "teacher", spread, None)
+        teacher = try_model(planned.teacher, planned.examples, extras, "teacher", spread, None)
+        context = replace(context, teacher=teacher)
+    try_names(planned.model, objective(planned.objectives, context), planned.train, section)
+    return context
 
 
-def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:
-    student_objective = objective(planned.objectives, planned.train)
+def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:
+    student_objective = objective(planned.objectives, context)
     seen = _learner(planned, student_objective, spread, ledger, even=even)
-    held, learner = seen.held, seen.learner
-    chosen = optimizer(list(held.parameters()), planned.train.optimizer)
+    parameters, learner = seen.parameters, seen.learner
+    chosen = optimizer(parameters, planned.train.optimizer)
     averages = Averages(chosen, planned.train.average) if planned.train.average else None
     if planned.train.diloco:  # its state counts, but not the traffic once in many steps
         LocalSteps(chosen, planned.train.diloco, spread.meshes.replicate.get_group())
-    ledger.mark("parameters", held.parameters())
+    ledger.mark("parameters", parameters)
     ledger.mark("optimizer", _state(chosen))
     student_blocks, teacher_blocks = _repeated(seen, chosen, ledger) if even else ([], [])
     learner.train(mode=True)
@@ -170,7 +176,7 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     parts = (_part(planned.examples, width, ledger) for _ in range(traced))
     with few_pieces(ledger):
         learner.gradients(parts, traced, count * width)
-    _assign_gradients(held, student_blocks, ledger)
+    _assign_gradients(parameters, student_blocks, ledger)
     ledger.phase, ledger.block = "optimizer step", None
     learner.clip(planned.train.max_grad_norm)
     chosen.step()
@@ -183,7 +189,7 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
         between.bytes,
         round(ledger.flops * count / traced),
         {which: round(size * count / traced) for which, size in ledger.traffic.items()},
-        sum(kept(tensor).nbytes for tensor in (*held.parameters(), *_state(chosen))),
+        sum(kept(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
         sum((each.further(peak, between, chosen.state, count / traced) for each in student_blocks), Further()),
         sum((each.further(peak, between, None, count / traced) for each in teacher_blocks), Further()),
     )
@@ -193,7 +199,8 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
 class _Models:
     """A rank's part of a training."""
 
-    held: nn.Module
+    parameters: list[nn.Parameter]
+    """Of its layers, and of the objective."""
     learner: Learner
     blocks: list[list[nn.Module]]
     """Of each of its stages."""
@@ -224,21 +231,19 @@ def _learner(planned: Planned, student_objective: Objective, spread: Spread, led
     teacher, teacher_blocks = _teacher(planned, spread, student_objective.extras, ledger)
     if staged:
         student_blocks = [_with_weights(stage.model) for stage in staged.stages.values()]
-        return _Models(
-            held, Pipelined(staged, held, student_objective, teacher, spread, where), student_blocks, teacher_blocks, {}
-        )
+        pipelined = Pipelined(staged, held, student_objective, teacher, spread)
+        return _Models(list(held.parameters()), pipelined, student_blocks, teacher_blocks, {})
     student_blocks = [_with_weights(model)]
     buckets: Mapping[nn.Parameter, Mapping[str, Tensor]] = {}
+    wrapped_objective: nn.Module = student_objective
+    if list(student_objective.parameters()):
+        wrapped_objective = spread.sharded(student_objective)
     if spread.meshes.replicate.size() > 1 and not spread.wraps and not train.diloco:
         held = copies = Copies(held)
-        buckets = copies.buckets
-    return _Models(
-        held,
-        Whole(held, student_objective, student_objective, teacher, spread),
-        student_blocks,
-        teacher_blocks,
-        buckets,
-    )
+        buckets, wrapped_objective = copies.buckets, Copies(student_objective)
+    parameters = [*held.parameters(), *wrapped_objective.parameters()]
+    whole = Whole(held, student_objective, wrapped_objective, teacher, spread)
+    return _Models(parameters, whole, student_blocks, teacher_blocks, buckets)
 
 
 def _repeated(seen: _Models, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], list[Repeated]]:
@@ -252,9 +257,9 @@ def _repeated(seen: _Models, chosen: Optimizer, ledger: Ledger) -> tuple[list[Re
     return student_blocks, teacher_blocks
 
 
-def _assign_gradients(held: nn.Module, student_blocks: list[Repeated], ledger: Ledger) -> None:
+def _assign_gradients(parameters: list[nn.Parameter], student_blocks: list[Repeated], ledger: Ledger) -> None:
     """Assign each gradient to the block of its weight, if there is one."""
-    gradients = [weight.grad for weight in held.parameters() if weight.grad is not None]
+    gradients = [weight.grad for weight in parameters if weight.grad is not None]
     ledger.mark("gradients", gradients)
     ledger.assign(None, gradients)
     for each in student_blocks:

@@ -2,51 +2,75 @@
 
 import json
 
+from torch import nn
+
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description
-from understudy.objectives.objective import Objective
+from understudy.models.outputs import OutputShapes
 from understudy.parallel.apply import Spread
 from understudy.parallel.savers import NONE
 from understudy.plan.placeholders import PlaceholderExamples
 from understudy.recipe import Train
+from understudy.recipe.objectives import Extra
 from understudy.train.naming import check_names
 from understudy.train.shapes import check_shapes
 
-_tried: set[str] = set()
-"""Models that passed, with their examples, tensor plan and named parameters, as JSON."""
+_tried: dict[str, OutputShapes] = {}
+"""Shapes of models that passed, by their description, examples, extras and tensor plan, as JSON."""
+_named: set[str] = set()
+"""Trainings whose names passed: description, named parameters, and the objective's, as JSON."""
 
 
 def try_model(
     description: Description,
     examples: PlaceholderExamples,
-    learned: Objective,
+    extras: frozenset[Extra],
     section: str,
     spread: Spread,
     train: Train | None,
-) -> None:
+) -> OutputShapes:
     """Run a model without memory on one example, as a training does before it begins.
 
     Args:
         description: of the model.
         examples: its placeholder data.
-        learned: the objective, which may need other outputs beside logits.
+        extras: outputs besides logits that the objectives need.
         section: the recipe's section of the model and its training.
         spread: over ranks.
         train: its training, if it has one.
 
+    Returns:
+        The shapes of the extras.
+
     Raises:
-        InputError: the model fails, its output has a wrong shape, or its training names parts that it lacks.
+        InputError: the model fails, or its output has a wrong shape.
     """
     split = train if spread.degrees.tp > 1 and spread.degrees.pp == 1 else None
-    named = train and (train.optimizer.no_decay, train.lora and train.lora.model_dump())
-    key = json.dumps([description, examples.facts, split and [split.tensor_plan], named], sort_keys=True)
-    if key in _tried:
-        return
-    where = f"{section}.model"
-    model = undrawn_model(description, where)
-    if split:
-        model = spread.over_ranks(model, split.tensor_plan, f"{section}.train", NONE)
-    check_shapes(model, examples, description, spread.device, where, learned.extras)
-    if train:
-        check_names(model, learned, train, f"{section}.train")
-    _tried.add(key)
+    key = json.dumps([description, examples.facts, sorted(extras), split and [split.tensor_plan]], sort_keys=True)
+    if key not in _tried:
+        where = f"{section}.model"
+        model = undrawn_model(description, where)
+        if split:
+            model = spread.over_ranks(model, split.tensor_plan, f"{section}.train", NONE)
+        _tried[key] = check_shapes(model, examples, description, spread.device, where, extras)
+    return _tried[key]
+
+
+def try_names(description: Description, learned: nn.Module, train: Train, section: str) -> None:
+    """Look up the names in a training's settings.
+
+    Args:
+        description: of the trained model.
+        learned: its objective.
+        train: the settings.
+        section: the recipe's section of the model and its training.
+
+    Raises:
+        InputError: the training names parts that the model lacks.
+    """
+    named = train.optimizer.no_decay, train.lora and train.lora.model_dump()
+    parameters = [name for name, _ in learned.named_parameters()]
+    key = json.dumps([description, named, parameters], sort_keys=True)
+    if key not in _named and any(named):
+        check_names(undrawn_model(description, f"{section}.model"), learned, train, f"{section}.train")
+        _named.add(key)

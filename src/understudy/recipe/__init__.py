@@ -3,7 +3,7 @@
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel
-from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
+from understudy.recipe.objectives import Objectives, ObjectiveSection
 from understudy.recipe.roles import Candidate
 from understudy.recipe.schema import (
     METRICS,
@@ -36,7 +36,6 @@ from understudy.recipe.training import Augment, Guard, Optimizer, RandAugment, S
 
 __all__ = [
     "AXES",
-    "LABELS",
     "METRICS",
     "ArchitectureModel",
     "Augment",
@@ -53,12 +52,11 @@ __all__ = [
     "Guard",
     "Image",
     "JobResources",
-    "LabelsObjective",
-    "LogitsObjective",
     "Lora",
     "MetricName",
     "Model",
     "ObjectiveSection",
+    "Objectives",
     "Optimizer",
     "Pipeline",
     "PretrainedModel",

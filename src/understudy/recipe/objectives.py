@@ -1,43 +1,91 @@
-"""The recipe's list student.distill: the student's objectives, each with its weight.
+"""The objectives that student.distill can name, each with its module, its weight, and its needs.
 
-The recipe is a layer below the training and imports none of it. An objective's section is here, and its module is in
-OBJECTIVES. The module is loaded by its path, and its function `objective` builds the objective from the section.
+The recipe is a layer below the training and imports none of it. An objective's module is loaded by its path, like an
+entry point, and has a value OBJECTIVE: its section of the recipe. It does not import torch until a training asks for
+the formula, since a recipe is also checked where torch would take seconds to import.
 """
 
-from typing import Annotated, ClassVar, Literal
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter
+from pydantic_core import CoreSchema
 
 from understudy.recipe.section import Section
+from understudy.recipe.strategy import Degrees
 
 OBJECTIVES = {
     "labels": "understudy.objectives.labels",
     "logits": "understudy.objectives.logits",
+    "hidden_states": "understudy.objectives.hidden_states",
 }
 
-
 Weight = Annotated[float, Field(ge=0)]
+Extra = Literal["hidden_states", "attentions"]
+"""An output of a model besides its logits."""
+Feature = Literal["pp", "cp", "tp", "sequence_parallel", "packing"]
+"""A way to split a model or its sequences over processes, or to keep packed documents apart."""
 
 
-class LabelsObjective(Section):
-    """Cross-entropy with the labels."""
+@dataclass(frozen=True)
+class Needs:
+    """The outputs that an objective compares, and the features of a training that it does not work with."""
 
-    from_teacher: ClassVar[bool] = False
-    type: Literal["labels"]
+    signals: frozenset[Literal["logits"] | Extra] = frozenset()
+    """Outputs of the teacher; none if it compares the student with the labels alone."""
+    refuses: Mapping[Feature, str] = field(default_factory=dict)
+    """For each such feature the reason, and the fix."""
+
+    @property
+    def extras(self) -> frozenset[Extra]:
+        """The outputs besides logits, which the student has to give, too."""
+        return frozenset(signal for signal in self.signals if signal != "logits")
+
+    def conflicts(self, degrees: Degrees | None, *, packed: bool) -> Iterator[str]:
+        """The reasons why the objective does not work in a training.
+
+        Args:
+            degrees: the student's; None if they are not chosen yet.
+            packed: whether sequences hold several documents, which are kept apart.
+        """
+        degrees = degrees or Degrees()
+        used: dict[Feature, bool] = {
+            "pp": degrees.pp > 1,
+            "cp": degrees.cp > 1,
+            "tp": degrees.tp > 1,
+            "sequence_parallel": degrees.sequence_parallel,
+            "packing": packed,
+        }
+        yield from (why for feature, why in self.refuses.items() if used[feature])
+
+
+class ObjectiveSection(Section):
+    """An entry of student.distill. Its type names the objective, which defines the other keys."""
+
+    needs: ClassVar[Needs]
+    type: str
     weight: Weight = 1.0
 
 
-class LogitsObjective(Section):
-    """KL divergence from the teacher (Hinton et al. 2015): temperature^2 * KL(teacher || student), both softened."""
-
-    from_teacher: ClassVar[bool] = True
-    type: Literal["logits"]
-    weight: Weight = 1.0
-    temperature: Annotated[float, Field(gt=0)] = 2.0
-    """Logits are divided by it. The factor temperature^2 keeps gradients as large as those of the labels."""
+def load(name: str) -> type[ObjectiveSection]:
+    """An objective's section by its name in OBJECTIVES."""
+    section: type[ObjectiveSection] = importlib.import_module(OBJECTIVES[name]).OBJECTIVE
+    return section
 
 
-ObjectiveSection = Annotated[LabelsObjective | LogitsObjective, Field(discriminator="type")]
+class _OneOfObjectives:
+    """Makes a section a union of the objectives' sections for pydantic, discriminated by type."""
+
+    def __get_pydantic_core_schema__(self, _section: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        sections = tuple(load(name) for name in OBJECTIVES)
+        return handler.generate_schema(Annotated[Union[sections], Field(discriminator="type")])  # noqa: UP007
+
+
+Objectives = tuple[Annotated[ObjectiveSection, _OneOfObjectives()], ...]
+"""The objectives of a training; its loss is their weighted sum."""
 
 
 def _refuse_the_old_form(value: object) -> object:
@@ -48,34 +96,50 @@ def _refuse_the_old_form(value: object) -> object:
         soft = f"{{type: logits, weight: {alpha}, temperature: {temperature}}}"
         hard = round(1 - alpha, 6) if isinstance(alpha, int | float) else "1 - alpha"
         raise ValueError(f"is a list of weighted objectives now: [{{type: labels, weight: {hard}}}, {soft}]")
-    return tuple(value) if isinstance(value, list) else value  # JSON has lists, and strict pydantic requires a tuple
+    return _as_tuples(value)
 
 
-def _from_the_teacher(value: tuple[ObjectiveSection, ...]) -> tuple[ObjectiveSection, ...]:
-    taught = [objective for objective in value if objective.from_teacher]
-    if not any(objective.weight for objective in taught):
-        others = " or ".join(kind for kind in OBJECTIVES if kind != "labels")
-        raise ValueError(f"nothing in it is learned from the teacher; give {others} a weight above 0")
+def _as_tuples(value: object) -> object:
+    """The value with tuples for lists: JSON has lists, and strict pydantic requires tuples."""
+    if isinstance(value, dict):
+        return {key: _as_tuples(each) for key, each in value.items()}
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def _require_a_teacher(value: Objectives) -> Objectives:
+    if not any(objective.weight for objective in value if objective.needs.signals):
+        from_teacher = " or ".join(name for name in OBJECTIVES if load(name).needs.signals)
+        raise ValueError(f"nothing in it is learned from the teacher; give {from_teacher} a weight above 0")
     return value
 
 
-Distill = Annotated[
-    tuple[ObjectiveSection, ...], BeforeValidator(_refuse_the_old_form), AfterValidator(_from_the_teacher)
-]
-LABELS: tuple[ObjectiveSection, ...] = (LabelsObjective(type="labels"),)
-"""The objectives of a model without a teacher."""
+Distill = Annotated[Objectives, BeforeValidator(_refuse_the_old_form), AfterValidator(_require_a_teacher)]
 
 
-def _mixed(labels: float, temperature: float) -> tuple[ObjectiveSection, ...]:
-    return (
-        LabelsObjective(type="labels", weight=labels),
-        LogitsObjective(type="logits", weight=round(1 - labels, 6), temperature=temperature),
-    )
+def without_teacher() -> Objectives:
+    """The objectives of a training without a teacher."""
+    return _sections(({"type": "labels"},))
 
 
-DISTILL: dict[str, tuple[ObjectiveSection, ...]] = {
-    "image-classification": _mixed(0.3, 2.0),
-    "causal-lm": _mixed(0.2, 1.0),
-}
+def default_objectives(task: str) -> Objectives:
+    """A student's objectives where the recipe has none; empty for an unknown task."""
+    return _sections(DEFAULTS.get(task, ()))
+
+
+def _mixed(labels: float, temperature: float) -> tuple[dict[str, Any], ...]:
+    soft = {"type": "logits", "weight": round(1 - labels, 6), "temperature": temperature}
+    return {"type": "labels", "weight": labels}, soft
+
+
+DEFAULTS = {"image-classification": _mixed(0.3, 2.0), "causal-lm": _mixed(0.2, 1.0)}
 """A student's default objectives by task, chosen with benchmarks/defaults.py. The earlier default of both tasks, labels
 0.1 and logits 0.9 at T = 4, made students of text 10 % worse than their control."""
+
+
+def _sections(values: tuple[dict[str, Any], ...]) -> Objectives:
+    return _adapter().validate_python(values)
+
+
+@cache
+def _adapter() -> TypeAdapter[Objectives]:
+    return TypeAdapter(Objectives)

@@ -33,6 +33,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _augment(("student", "train", "augment"), recipe.student.train, recipe)
     yield from _lora(("student", "train", "lora"), recipe.student.train, recipe.student.model)
     yield from teacher(recipe)
+    yield from _objectives(recipe)
     yield from _teacher_shards(recipe)
     yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
     if recipe.candidate == "control" and not recipe.student.control:
@@ -51,6 +52,20 @@ def _teacher_shards(recipe: Recipe) -> Iterator[Conflict]:
             found.of_teacher(recipe.student.teacher_shards)
         except ValueError as error:
             yield ("student", "teacher_shards"), str(error)
+
+
+def _objectives(recipe: Recipe) -> Iterator[Conflict]:
+    """Objectives that do not work with the student's degrees, or with its sequences."""
+    resources, strategy, chosen = recipe.resources.distill, recipe.student.train.strategy, None
+    if strategy != "auto":  # the plan leaves out degrees that conflict with the rest
+        try:
+            chosen = degrees(strategy, resources.nodes, resources.processes)
+        except ValueError:  # reported where the strategy is checked
+            return
+    packed = recipe.task == "causal-lm" and recipe.text.packing != "wrapped"
+    for at, objective in enumerate(recipe.objectives):
+        for why in objective.needs.conflicts(chosen, packed=packed):
+            yield ("student", "distill", at), why
 
 
 def _data(recipe: Recipe) -> Iterator[Conflict]:

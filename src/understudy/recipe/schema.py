@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
-from understudy.recipe.objectives import DISTILL, Distill, ObjectiveSection
+from understudy.recipe.objectives import Distill, Objectives, default_objectives
 from understudy.recipe.roles import CONTROL, STUDENT, Candidate
 from understudy.recipe.section import BatchSize, Fraction, Positive, Section
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
@@ -283,9 +283,9 @@ class Recipe(Section):
         return tuple(section for section, train in self.trainings.items() if train and train.strategy == "auto")
 
     @property
-    def objectives(self) -> tuple[ObjectiveSection, ...]:
+    def objectives(self) -> Objectives:
         """The student's objectives."""
-        return self.student.distill or DISTILL[self.task]
+        return self.student.distill or default_objectives(self.task)
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:

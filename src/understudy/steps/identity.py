@@ -6,7 +6,7 @@ from understudy.errors import InputError
 from understudy.launch.platform import platform
 from understudy.models import pretrained
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Recipe, Resources, Train
 from understudy.recipe.objectives import OBJECTIVES
 from understudy.revision import revision
 from understudy.store import Store
@@ -47,7 +47,7 @@ def student_identity(recipe: Recipe, store: Store) -> Mapping[str, object]:
     return {"model": model, **training_identity(recipe.student.train, recipe.resources.distill, recipe.seed)}
 
 
-def objectives_identity(objectives: tuple[ObjectiveSection, ...]) -> Mapping[str, object]:
+def objectives_identity(objectives: Objectives) -> Mapping[str, object]:
     """The objectives and their code, which is loaded by name: the imports of a training do not reach it."""
     code = {objective.type: revision((OBJECTIVES[objective.type],)) for objective in objectives}
     return {"objectives": [objective.model_dump(mode="json") for objective in objectives], "objective_code": code}

@@ -8,15 +8,13 @@ from understudy.jobs.payload import Evaluation, Payload, Serving, Training
 from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Recipe, Resources, Train
 from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.revision import build
 from understudy.steps.step import Work
 
 
-def training_spec(
-    work: Work, node: Node, train: Train, initial: Path | None, objectives: tuple[ObjectiveSection, ...]
-) -> JobSpec:
+def training_spec(work: Work, node: Node, train: Train, initial: Path | None, objectives: Objectives) -> JobSpec:
     """The specification of a training.
 
     Args:

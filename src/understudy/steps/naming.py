@@ -17,20 +17,25 @@ def check_student_names(work: Work) -> None:
     Raises:
         InputError: it does not have them, or the model does not fit the recipe.
     """
-    student = work.recipe.student
+    student, objectives = work.recipe.student, work.recipe.objectives
     model, train = student.model, student.train
     if not isinstance(model, PretrainedModel) or not (train.lora or train.optimizer.no_decay):
         return
     if model.trust_remote_code:  # only jobs run this code: this process has credentials
         return
+    from torch import nn
+
     from understudy.models.build import empty_model
-    from understudy.objectives.objective import objective
+    from understudy.objectives.objective import Context, extras_of, objective
     from understudy.train.naming import check_names
 
     try:
         description = foreseen(model, read_facts(work.input("examples")), "student.model", "new")
     except Unreachable:  # an error only when it is fetched, unless it is cached by then
         return
-    check_names(
-        empty_model(description, "student.model"), objective(work.recipe.objectives, train), train, "student.train"
-    )
+    learns: nn.Module = nn.Module()
+    if not extras_of(objectives):
+        learns = objective(objectives, Context(train, work.recipe.seed))
+    elif train.optimizer.no_decay:  # ranks know the teacher's shapes, and with them the objectives' parameters
+        train = train.model_copy(update={"optimizer": train.optimizer.model_copy(update={"no_decay": None})})
+    check_names(empty_model(description, "student.model"), learns, train, "student.train")

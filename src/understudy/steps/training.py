@@ -9,7 +9,8 @@ from functools import partial
 
 from understudy.graph import Node
 from understudy.models.pretrained import Head
-from understudy.recipe import LABELS, ObjectiveSection, Recipe, Train
+from understudy.recipe import Objectives, Recipe, Train
+from understudy.recipe.objectives import without_teacher
 from understudy.recipe.roles import TEACHER
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
@@ -50,9 +51,9 @@ def settings(node: Node, recipe: Recipe) -> Train | None:
     return recipe.trainings[node.learner]
 
 
-def objectives(node: Node, recipe: Recipe) -> tuple[ObjectiveSection, ...]:
+def objectives(node: Node, recipe: Recipe) -> Objectives:
     """The objectives of a training: without a teacher, the labels."""
-    return recipe.objectives if node.has_teacher else LABELS
+    return recipe.objectives if node.has_teacher else without_teacher()
 
 
 def _train(node: Node, work: Work) -> None:

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from understudy.models.outputs import Extra, Outputs, States
+from understudy.models.outputs import Outputs, States
 from understudy.parallel.apply import reshard
+from understudy.recipe.objectives import Extra
 
 
 class Teacher:

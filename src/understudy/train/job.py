@@ -25,7 +25,7 @@ from understudy.models.adapter_files import save_adapters
 from understudy.models.adapters import merged
 from understudy.models.facts import HISTORY, Description, keeps_apart, read_facts
 from understudy.models.files import save_model
-from understudy.objectives.objective import Objective, objective
+from understudy.objectives.objective import Context, Objective, objective
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.devices import over_devices
@@ -129,8 +129,9 @@ def _training(
 ) -> Training:
     """The model, distributed over the processes, and everything to train it."""
     model = started.model
-    learned = objective(job.objectives, job.train).to(spread.home)
-    teacher = frozen_teacher(job, split, learned.extras, spread)
+    teacher, of_teacher = frozen_teacher(job, split, spread)
+    context = Context(job.train, job.seed, started.shapes, of_teacher)
+    learned = objective(job.objectives, context).to(spread.home)
     learns = spread.replicated(spread.sharded(learned)) if list(learned.parameters()) else learned
     patterns = job.train.optimizer.no_decay
     named = None if patterns is None else exempt(model, learns, patterns, f"{place(job)}.optimizer.no_decay")
@@ -198,7 +199,7 @@ def _learner(
         # Only the learner gets the wrapper: checkpoints use the names of the unwrapped model's weights.
         model = over_devices(started.model, spread.device) if job.train.strategy == "dp" else started.model
         return Whole(model, learned, learns, teacher, spread)
-    return Pipelined(started.staged, started.model, learned, teacher, spread, place(job))
+    return Pipelined(started.staged, started.model, learned, teacher, spread)
 
 
 def _local_steps(job: TrainingJob, chosen: Optimizer, spread: Spread) -> LocalSteps | None:

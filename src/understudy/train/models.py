@@ -32,17 +32,18 @@ from understudy.models.float8 import in_float8
 from understudy.models.four_bits import FourBits
 from understudy.models.initial import draw_weights
 from understudy.models.narrow import narrowed
-from understudy.models.outputs import Extra
+from understudy.models.outputs import OutputShapes
 from understudy.models.rounded import Rounded, in_fewer_bits
 from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
 from understudy.models.weight_files import weight_bytes
-from understudy.objectives.objective import objective
+from understudy.objectives.objective import Context, extras_of, objective
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.savers import Savers
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, TeacherPrecision, degrees
+from understudy.recipe.objectives import Extra
 from understudy.teachers.in_memory import Teacher
 from understudy.train.batches import check_batches
 from understudy.train.documents import check_takes_positions
@@ -69,26 +70,28 @@ def try_others(job: TrainingJob, split: Examples) -> None:
         description = describe(model, facts, where)
         if keeps_apart(facts):
             check_takes_positions(empty_model(description, where), where)
-        _try(split, description, where, extras_of(job))
+        shapes = _try(split, description, where, _extras_of(job))
         if where == "student.model" and job.student_train:
-            learns = objective(job.asked, job.student_train)
+            # This job trains its teacher.
+            teacher = _try(split, description_of(job), job.section, _extras_of(job)) if _extras_of(job) else shapes
+            learns = objective(job.asked, Context(job.student_train, job.seed, shapes, teacher))
             check_names(empty_model(description, where), learns, job.student_train, "student.train")
             spread = degrees(job.student_train.strategy, *job.student_world)
             check_batches(description, split, job.student_train, spread, job.device, "student")
     _try_measured(job, split)
 
 
-def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> None:
-    """Check that a model fits the data, without memory.
+def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> OutputShapes:
+    """The shapes of a model's outputs, after a check that it fits the data, without memory.
 
     A failure counts only if a real model fails, too: some code cannot run without memory.
     """
     device = torch.device("cpu")
     try:
         with tried_model(description, where) as model:
-            check_shapes(model, split, description, device, where, extras)
+            return check_shapes(model, split, description, device, where, extras)
     except InputError:
-        check_shapes(build_model(description, where), split, description, device, where, extras)
+        return check_shapes(build_model(description, where), split, description, device, where, extras)
 
 
 def _try_measured(job: TrainingJob, split: Examples) -> None:
@@ -104,9 +107,9 @@ def _try_measured(job: TrainingJob, split: Examples) -> None:
         check_narrowed(description, split, where)
 
 
-def extras_of(job: TrainingJob) -> frozenset[Extra]:
+def _extras_of(job: TrainingJob) -> frozenset[Extra]:
     """Outputs besides logits that the objectives of this job and the student's need."""
-    return objective((*job.objectives, *job.asked), job.train).extras
+    return extras_of((*job.objectives, *job.asked))
 
 
 def degrees_of(job: TrainingJob) -> Degrees:
@@ -157,6 +160,7 @@ class Started:
     """Second names of its tied weights."""
     staged: Staged | None
     """This rank's stages, with pipeline parallel."""
+    shapes: OutputShapes
 
 
 def initial_model(job: TrainingJob, description: Description, examples: Examples, spread: Spread) -> Started:
@@ -174,7 +178,7 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     if spread.degrees.pp > 1:
         whole = empty_model(description, job.section) if job.initial else None
         with tried_model(description, job.section) as tried:
-            check_shapes(tried, examples, description, torch.device("cpu"), job.section, extras_of(job))
+            shapes = check_shapes(tried, examples, description, torch.device("cpu"), job.section, _extras_of(job))
             shown, _, _ = spread.own_positions(*examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
             found = layout(tried, shown, place(job))
         staged = cut_into_stages(model, found, examples, spread, job.train, place(job))
@@ -182,17 +186,17 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
         held = staged.settle(spread.device)
         draw_adapters(held, job.seed)
         staged.find_head(spread.device)
-        return Started(held, aliases, staged)
+        return Started(held, aliases, staged, shapes)
     if not is_empty(model):
         model.to(spread.device)
     model = spread.over_ranks(model, job.train.tensor_plan, place(job), Savers.of(job.train))
     _fill(job, model, description, spread.home, empty_model(description, job.section) if job.train.lora else None)
     move_buffers(model, spread.device)
     draw_adapters(model, job.seed)
-    check_shapes(model, examples, description, spread.device, job.section, extras_of(job))
+    shapes = check_shapes(model, examples, description, spread.device, job.section, _extras_of(job))
     _find_head(model, examples, spread.device)
     reshard(model)
-    return Started(spread.replicated(model), aliases, None)
+    return Started(spread.replicated(model), aliases, None, shapes)
 
 
 def _say_left(left: list[str], where: str) -> None:
@@ -222,10 +226,11 @@ def _fill(
         model.to(device)
 
 
-def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra], spread: Spread) -> Teacher | None:
+def frozen_teacher(job: TrainingJob, examples: Examples, spread: Spread) -> tuple[Teacher | None, OutputShapes]:
     """The teacher, split like the student, in the recipe's number of shards; None where no objective needs one."""
     if job.teacher is None:
-        return None
+        return None, OutputShapes()
+    extras = extras_of(job.objectives)
     description = _description_of_teacher(job)
     check_files(job.teacher, description)
     # The files have the types from before the weights were narrowed.
@@ -237,10 +242,10 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     model = teacher_over_ranks(whole, spread, job.teacher_precision, compiled=bool(job.train.compile))
     read_weights(model, job.teacher, spread.home, whole=saved)
     move_buffers(model, spread.device)
-    check_shapes(model, examples, description, spread.device, "teacher.model", extras)
+    shapes = check_shapes(model, examples, description, spread.device, "teacher.model", extras)
     _find_head(model, examples, spread.device)
     reshard(model)
-    return Teacher(model, extras)
+    return Teacher(model, extras), shapes
 
 
 def spread_of_teacher(spread: Spread, shards: int | None) -> Spread:

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from understudy.data.loader import IGNORED
-from understudy.errors import InputError
 from understudy.models.buffers import unchanged_buffers
 from understudy.models.outputs import States
 from understudy.objectives.batch import Batch
@@ -38,10 +37,6 @@ class Pipelined(Learner):
         objective: its objective, a sum over positions without parameters.
         teacher: the objective's teacher.
         spread: the distribution over ranks.
-        where: the training's path in the recipe, for errors.
-
-    Raises:
-        InputError: the objective needs more than logits.
     """
 
     def __init__(
@@ -51,13 +46,8 @@ class Pipelined(Learner):
         objective: Objective,
         teacher: Teacher | None,
         spread: Spread,
-        where: str,
     ) -> None:
-        if not objective.by_position:
-            raise InputError(
-                f"{where}.strategy: with pp the last stage alone has a loss, and an objective asks for more "
-                "than logits; use fsdp"
-            )
+        assert objective.by_position, "an objective that needs more than logits refuses pp"
         self._held = held
         self._staged, self._objective, self._teacher, self._spread = staged, objective, teacher, spread
         self._group, self._rank = spread.meshes.pp.get_group(), spread.meshes.pp.get_local_rank()

@@ -10,9 +10,10 @@ from torch._subclasses import fake_tensor
 from understudy.data.loader import Examples
 from understudy.errors import InputError
 from understudy.models.facts import Description
-from understudy.models.outputs import Extra
+from understudy.models.outputs import OutputShapes
 from understudy.models.tasks import NOTHING
 from understudy.parallel.peers import is_lost_peer
+from understudy.recipe.objectives import Extra
 
 
 def check_shapes(
@@ -22,7 +23,7 @@ def check_shapes(
     device: torch.device,
     where: str,
     extras: frozenset[Extra] = NOTHING,
-) -> None:
+) -> OutputShapes:
     """Send the first example through a model that is already on its device, and restore its mode.
 
     Args:
@@ -33,6 +34,9 @@ def check_shapes(
         where: the model's path in the recipe, for errors.
         extras: outputs besides logits that the objectives need.
 
+    Returns:
+        The shapes of the extras.
+
     Raises:
         InputError: the model fails on the example, or its output has the wrong shape.
     """
@@ -41,7 +45,7 @@ def check_shapes(
     try:
         # torch logs a traceback of failures without memory, which are reported below.
         with torch.no_grad(), patch.object(fake_tensor.log, "disabled", new=True):
-            found = tuple(model.eval()(inputs.to(device), extras).logits.shape)
+            outputs = model.eval()(inputs.to(device), extras)
     except torch.OutOfMemoryError:
         raise  # it is a RuntimeError too, and neither the model nor the example is to blame
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -49,11 +53,13 @@ def check_shapes(
             raise
         raise _refusal(error, f"{_what(description)} of shape {tuple(inputs.shape)}", where) from error
     model.train(training)
-    if found != expected:
+    shape = tuple(outputs.logits.shape)
+    if shape != expected:
         raise InputError(
-            f"{where}: the model answers {tuple(inputs.shape)} with logits of shape {found}, "
+            f"{where}: the model answers {tuple(inputs.shape)} with logits of shape {shape}, "
             f"the data needs {expected}; one logit for each label or token"
         )
+    return OutputShapes(tuple(state.shape[1:] for state in outputs.hidden_states))
 
 
 def _refusal(error: Exception, example: str, where: str) -> InputError:

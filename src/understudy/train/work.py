@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from understudy.recipe import EvaluatePrecision, Model, ObjectiveSection, TeacherPrecision, Train
+from understudy.recipe import EvaluatePrecision, Model, Objectives, TeacherPrecision, Train
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class TrainingJob:
     section: str
     """The model's path in the recipe."""
     train: Train
-    objectives: tuple[ObjectiveSection, ...]
+    objectives: Objectives
     """The model's objectives."""
     seed: int
     examples: Path
@@ -32,7 +32,7 @@ class TrainingJob:
     """Number of ranks that share a copy of the teacher."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their path in the recipe: tested on an example beforehand."""
-    asked: tuple[ObjectiveSection, ...]
+    asked: Objectives
     """The student's objectives: tested beforehand too, for the outputs that they need of teacher and student."""
     student_train: Train | None
     """The student's settings, if a later job trains it: the names in them are looked up beforehand too."""

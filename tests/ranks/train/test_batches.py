@@ -195,7 +195,15 @@ def test_what_the_student_cannot_learn_from_is_told_before_its_teacher_is_traine
     later = {**jobs.TRAIN, "strategy": "ddp", "batch_size": size}
     later["gradient_accumulation_steps"] = 1 if world == (1, 1) else 12  # of 48, over four processes, one each
     others = {"student.model": factory("vectors")}
-    spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others=others, student_train=later, student_world=world)
+    spec = jobs.spec(
+        tmp_path,
+        image_examples,
+        jobs.VIT,
+        others=others,
+        student_train=later,
+        student_world=world,
+        asked=[{"type": "logits"}],
+    )
     job = training_job(spec, training_of(spec))
     if right:
         try_others(job, open_split(image_examples, "train"))

@@ -21,7 +21,7 @@ from understudy.models.facts import Description
 from understudy.models.tasks import TextModel
 from understudy.objectives import fused
 from understudy.objectives.batch import Batch
-from understudy.objectives.objective import objective
+from understudy.objectives.objective import Context, objective
 from understudy.objectives.pieces import loss_in_pieces
 from understudy.parallel.apply import Spread
 from understudy.recipe import Degrees
@@ -61,7 +61,7 @@ def test_all_operands_of_a_step_are_on_the_gpu(
     with FakeTensorMode(allow_non_fake_inputs=True):
         student = on_gpu(job.model)
         teacher = Teacher(on_gpu(job.teacher), frozenset()) if job.teacher else None
-        learned = objective(job.objectives, job.train)
+        learned = objective(job.objectives, Context(job.train, seed=0))
         inputs, labels = (tensor.to(GPU) for tensor in job.examples.batch(np.zeros(2, dtype=np.int64)))
         with autocast(spread.precision, GPU):
             known = teacher.states(inputs) if teacher else None

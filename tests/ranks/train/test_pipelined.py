@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import ViTConfig, ViTForImageClassification
@@ -17,14 +17,10 @@ from tests.ranks.train import jobs
 from tests.ranks.train.jobs import tiers, train_alone, train_ranks
 from tests.ranks.train.test_parity import DISTILL, GPT, assert_same_training, curve, refusal, train_in_pieces
 from understudy.errors import InputError
-from understudy.models.outputs import Outputs
-from understudy.objectives.batch import Batch
-from understudy.objectives.objective import Objective
 from understudy.parallel import pipeline as schedules
 from understudy.parallel.layout import Layout, OutputSpec
 from understudy.parallel.stages import MicroBatch, Passing, Stage
 from understudy.recipe import Pipeline
-from understudy.train.pipelined import Pipelined
 from understudy.train.staged import say_shares
 
 FIVE_LAYERS = {
@@ -129,16 +125,6 @@ def test_a_number_of_micro_batches_that_a_schedule_cannot_have_is_refused(
     train = {"strategy": "pp", "gradient_accumulation_steps": 1}
     for said in ranks.run(2, refusal, jobs.spec(tmp_path, examples, FIVE_LAYERS["llama"], 2, train=train)):
         assert said.startswith("teacher.train.gradient_accumulation_steps: 1F1B over 2 processes cannot have 1 micro")
-
-
-def test_an_objective_that_asks_for_more_than_logits_is_refused() -> None:
-    class Hidden(Objective):
-        def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
-            return student.logits.sum()
-
-    nothing: Any = None
-    with pytest.raises(InputError, match=r"student\.train\.strategy: with pp the last stage alone has a loss"):
-        Pipelined(nothing, nn.Module(), Hidden(), None, nothing, "student.train")
 
 
 @pytest.mark.parametrize("schedule", ["1F1B", "LoopedBFS"])

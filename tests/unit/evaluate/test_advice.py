@@ -2,7 +2,8 @@ import pytest
 
 from understudy.evaluate.advice import advice, is_worse
 from understudy.evaluate.statistics import Bootstrap
-from understudy.recipe import LabelsObjective, LogitsObjective
+from understudy.objectives.labels import LabelsObjective
+from understudy.objectives.logits import LogitsObjective
 
 
 def of(labels, logits, temperature):

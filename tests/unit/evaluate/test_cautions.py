@@ -4,7 +4,8 @@ import pytest
 from understudy.evaluate.cautions import cautions, meaning, training_losses
 from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap, Difference
-from understudy.recipe import LabelsObjective, LogitsObjective
+from understudy.objectives.labels import LabelsObjective
+from understudy.objectives.logits import LogitsObjective
 
 DISTILL = (LabelsObjective(type="labels", weight=0.1), LogitsObjective(type="logits", weight=0.9))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from understudy.evaluate.gate import Circumstances, decide
 from understudy.evaluate.metrics import BINS
 from understudy.recipe import Gate
-from understudy.recipe.objectives import DISTILL
+from understudy.recipe.objectives import default_objectives
 
 Z = 1.959963984540054
 
@@ -315,7 +315,7 @@ def test_a_student_is_refused_exactly_where_its_control_is_known_to_be_better(im
 
 def worse_than_control(texts, measured, candidate="student", teacher=1.0):
     arrays = texts(300, {"teacher": teacher, "student": 2.3, "control": 2.2})
-    around = Circumstances(objectives=DISTILL["image-classification"], candidate=candidate)
+    around = Circumstances(objectives=default_objectives("image-classification"), candidate=candidate)
     return decide(measured(arrays, "causal-lm"), arrays, Gate(margin=0.99), "bits_per_byte", around)
 
 

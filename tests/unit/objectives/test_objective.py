@@ -15,10 +15,11 @@ from torch.nn.functional import one_hot
 from understudy.data.loader import IGNORED
 from understudy.models.outputs import Outputs
 from understudy.objectives.batch import Batch, Mixed
-from understudy.objectives.labels import cross_entropy
-from understudy.objectives.logits import Logits
-from understudy.objectives.objective import Objective, objective
-from understudy.recipe import LABELS, LabelsObjective, LogitsObjective, Train
+from understudy.objectives.labels import LabelsObjective, cross_entropy
+from understudy.objectives.logits import LogitsObjective
+from understudy.objectives.objective import Context, Objective, objective
+from understudy.recipe import Train
+from understudy.recipe.objectives import without_teacher
 
 unhurried = settings(deadline=None)
 Case = tuple[Tensor, Tensor, Tensor]
@@ -54,7 +55,8 @@ def cases(draw: st.DrawFn) -> Case:
 
 def distillation(temperature: float, alpha: float) -> Objective:
     hard = LabelsObjective(type="labels", weight=1 - alpha)
-    return objective([hard, LogitsObjective(type="logits", weight=alpha, temperature=temperature)], Train(steps=1))
+    soft = LogitsObjective(type="logits", weight=alpha, temperature=temperature)
+    return objective([hard, soft], Context(Train(steps=1), seed=0))
 
 
 def loss_of(learns: Objective, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
@@ -73,7 +75,7 @@ def test_cross_entropy_is_the_sum_over_targets(case: Case) -> None:
 @given(cases(), st.sampled_from([0.5, 1.0, 2.0, 4.0, 10.0]))
 def test_the_soft_part_is_the_divergence_of_the_softened_distributions(case: Case, temperature: float) -> None:
     student, teacher, labels = case
-    found = loss_of(Logits(temperature), student, teacher, labels).item()
+    found = loss_of(distillation(temperature, 1.0), student, teacher, labels).item()
     assert found == pytest.approx(soft(student, teacher, labels, temperature), rel=1e-3, abs=1e-4)
 
 
@@ -83,7 +85,7 @@ def test_of_mixed_examples_it_is_that_of_the_mixed_labels(seed: int, classes: in
     """torch's own, of labels that are distributions."""
     random = torch.Generator().manual_seed(seed)
     logits, labels = torch.randn(6, classes, generator=random), torch.randint(0, classes, (2, 6), generator=random)
-    learns = objective(LABELS, Train(steps=1, label_smoothing=smooth))
+    learns = objective(without_teacher(), Context(Train(steps=1, label_smoothing=smooth), seed=0))
     found = learns(Outputs(logits), None, Batch(labels[0], labels[0], Mixed(labels[1], share)))
     first, second = one_hot(labels, classes).double()
     expected = torch_cross_entropy(
@@ -106,7 +108,7 @@ def test_the_loss_weighs_the_hard_and_the_soft_part(case: Case, temperature: flo
 def test_smoothed_labels_spread_their_share_evenly(case: Case, smoothing: float) -> None:
     logits, _, labels = case
     classes = logits.shape[-1]
-    learns = objective(LABELS, Train(steps=1, label_smoothing=smoothing))
+    learns = objective(without_teacher(), Context(Train(steps=1, label_smoothing=smoothing), seed=0))
     log = torch.log_softmax(logits.double().flatten(0, -2), -1)
     chosen = labels.flatten() != IGNORED
     wanted = torch.full_like(log, smoothing / classes)
@@ -122,7 +124,7 @@ def test_smoothed_labels_spread_their_share_evenly(case: Case, smoothing: float)
 def test_without_the_soft_part_it_is_cross_entropy_and_its_gradient(case: Case) -> None:
     student, teacher, labels = case
     gradients = []
-    for learns in (distillation(4.0, 0.0), objective(LABELS, Train(steps=1))):
+    for learns in (distillation(4.0, 0.0), objective(without_teacher(), Context(Train(steps=1), seed=0))):
         logits = student.clone().requires_grad_()
         loss_of(learns, logits, teacher, labels).backward()
         gradients.append(logits.grad)
@@ -163,7 +165,7 @@ def test_the_parts_of_a_batch_add_up_to_its_loss(case: Case) -> None:
 def soft_gradient(temperature: float) -> Tensor:
     random = torch.Generator().manual_seed(0)
     student, teacher = torch.randn(8, 5, generator=random).requires_grad_(), torch.randn(8, 5, generator=random)
-    loss_of(Logits(temperature), student, teacher, torch.zeros(8, dtype=torch.long)).backward()
+    loss_of(distillation(temperature, 1.0), student, teacher, torch.zeros(8, dtype=torch.long)).backward()
     assert student.grad is not None
     return student.grad
 

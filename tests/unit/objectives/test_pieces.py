@@ -12,14 +12,16 @@ from understudy.data.loader import IGNORED
 from understudy.models import outputs
 from understudy.models.outputs import Outputs, States
 from understudy.objectives.batch import Batch, Mixed
-from understudy.objectives.objective import Objective, objective, weighted
+from understudy.objectives.labels import LabelsObjective
+from understudy.objectives.logits import LogitsObjective
+from understudy.objectives.objective import Context, Objective, objective, weighted
 from understudy.objectives.pieces import loss_in_pieces
 from understudy.plan.ledger import Ledger
 from understudy.plan.pieces import few_pieces
-from understudy.recipe import LabelsObjective, LogitsObjective, Train
+from understudy.recipe import Train
 
 BOTH = (LabelsObjective(type="labels", weight=0.3), LogitsObjective(type="logits", weight=0.7, temperature=2.0))
-TRAIN = Train(steps=1, label_smoothing=0.1)
+TRAIN = Context(Train(steps=1, label_smoothing=0.1), seed=0)
 
 
 def states(head: nn.Linear, known: Tensor, *, linear: bool = True) -> States:

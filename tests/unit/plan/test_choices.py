@@ -12,7 +12,8 @@ from understudy.models.facts import Facts
 from understudy.plan.choices import all_degrees, refusal, suited
 from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned
-from understudy.recipe import LABELS, Degrees, Train
+from understudy.recipe import Degrees, Train
+from understudy.recipe.objectives import without_teacher
 
 LORA = {"rank": 2, "modules": ["q_proj"]}
 TEXT: Facts = {"task": "causal-lm", "vocab_size": 300, "eos_id": 0, "sequence_length": 8}
@@ -28,7 +29,8 @@ IMAGES: Facts = {
 def planned(facts: Facts = TEXT, **train: Any) -> Planned:
     config = {"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 4}
     model: Any = {"kind": "transformers", "config": config, **facts}
-    return Planned(model, None, Train(steps=1, **train), LABELS, PlaceholderExamples(facts, 9), "student.train")
+    examples = PlaceholderExamples(facts, 9)
+    return Planned(model, None, Train(steps=1, **train), without_teacher(), examples, "student.train")
 
 
 @given(st.integers(0, 6))

@@ -11,8 +11,8 @@ from understudy.models.facts import Facts
 from understudy.plan.depth import Depth, deep_traces, depth, depths
 from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned, traces
-from understudy.recipe import LABELS, ArchitectureModel, Degrees, FactoryModel, Train
-from understudy.recipe.objectives import DISTILL
+from understudy.recipe import ArchitectureModel, Degrees, FactoryModel, Train
+from understudy.recipe.objectives import default_objectives, without_teacher
 
 TEXT: Facts = {"task": "causal-lm", "vocab_size": 300, "eos_id": 0, "sequence_length": 32}
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4}
@@ -35,7 +35,7 @@ def lookup() -> nn.Module:
 
 def planned(model: Any, teacher: Any = None, **train: Any) -> Planned:
     settings = {"steps": 1, "batch_size": 16, "gradient_accumulation_steps": 4, **train}
-    objectives = LABELS if teacher is None else DISTILL["causal-lm"]
+    objectives = without_teacher() if teacher is None else default_objectives("causal-lm")
     return Planned(model, teacher, Train(**settings), objectives, PlaceholderExamples(TEXT, 64), "student.train")
 
 

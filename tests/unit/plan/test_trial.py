@@ -54,7 +54,7 @@ def test_the_teacher_is_tried_too() -> None:
 
 def test_each_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(trial, "_tried", set())
+    monkeypatch.setattr(trial, "_tried", {})
     monkeypatch.setattr(trial, "check_shapes", lambda *args: seen.append(args[4]))
     job = planned(llama(2), llama(1))
     for mesh_degrees in (Degrees(), Degrees(dp_shard=2), Degrees(tp=2), Degrees(tp=2, dp_shard=2), Degrees(pp=2, tp=2)):

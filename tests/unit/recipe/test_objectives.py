@@ -1,9 +1,12 @@
+import subprocess
+import sys
+
 import pytest
 
 from understudy.errors import InputError
-from understudy.recipe import METRICS, Recipe
+from understudy.recipe import METRICS, Degrees, Recipe
 from understudy.recipe.file import completed, from_values
-from understudy.recipe.objectives import DISTILL
+from understudy.recipe.objectives import OBJECTIVES, Needs, default_objectives, load
 
 MODEL = {"type": "gpt2", "config": {}}
 SOURCES = {"image-classification": "digits", "causal-lm": "python-docs"}
@@ -18,7 +21,7 @@ def values(task, **student):
 @pytest.mark.parametrize("task", METRICS)
 def test_each_task_has_objectives_of_its_own_which_the_complete_recipe_names(task):
     recipe = Recipe.model_validate(values(task))
-    assert recipe.objectives == completed(recipe).student.distill == DISTILL[task]
+    assert recipe.objectives == completed(recipe).student.distill == default_objectives(task)
     assert sum(objective.weight for objective in recipe.objectives) == pytest.approx(1)
     given = from_values(values(task, distill=[{"type": "logits"}]), (), "here")
     assert given.objectives == given.student.distill
@@ -28,8 +31,8 @@ def test_each_task_has_objectives_of_its_own_which_the_complete_recipe_names(tas
 @pytest.mark.parametrize("task", METRICS)
 def test_an_override_changes_one_number_of_the_task_s_own(task):
     labels, logits = from_values(values(task), ["student.distill.logits.temperature=7"], "here").objectives
-    assert labels == DISTILL[task][0]
-    assert logits == DISTILL[task][1].model_copy(update={"temperature": 7.0})
+    assert labels == default_objectives(task)[0]
+    assert logits == default_objectives(task)[1].model_copy(update={"temperature": 7.0})
 
 
 def test_a_control_that_is_not_trained_cannot_be_registered():
@@ -42,3 +45,25 @@ def test_a_control_s_name_is_told_apart_once():
     recipe = Recipe.model_validate({**values("causal-lm"), "register": {"model": "m", "control": True}})
     assert recipe.model_name == completed(recipe).model_name == "m-control"
     assert completed(completed(recipe)).model_name == "m-control"
+
+
+def test_a_recipe_with_every_objective_is_checked_without_torch():
+    script = (
+        "import sys; from pathlib import Path; from understudy.recipe.file import load, schema; "
+        "load(Path('recipes/digits.yaml')); schema(); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_that_compares_more_than_logits_refuses_stages(name):
+    """In a pipeline the last stage has the logits, and no other outputs."""
+    needs = load(name).needs
+    assert bool(needs.extras) == ("pp" in needs.refuses)
+
+
+def test_a_feature_is_refused_where_it_is_used():
+    needs = Needs(refuses={"tp": "layers are split", "packing": "documents are packed"})
+    assert list(needs.conflicts(Degrees(dp_shard=2), packed=False)) == []
+    assert list(needs.conflicts(Degrees(tp=2), packed=False)) == ["layers are split"]
+    assert list(needs.conflicts(None, packed=True)) == ["documents are packed"]

@@ -7,7 +7,8 @@ import pytest
 from understudy.graph import Node, nodes
 from understudy.jobs.payload import Serving, Training
 from understudy.models.user_code import user_code
-from understudy.recipe import LABELS, Recipe
+from understudy.recipe import Recipe
+from understudy.recipe.objectives import without_teacher
 from understudy.steps.job_spec import _factories, _others, evaluation_spec, serving_spec, training_spec
 from understudy.steps.step import Work
 from understudy.store import Run, Store
@@ -34,7 +35,8 @@ def test_a_training_of_a_run_that_is_profiled_is_recorded(
     assert lease is not None
     decided_by: Any = {"inputs": dict.fromkeys(("examples", "student"), 64 * "a"), "world": {}}
     work = Work("control", store, run, digits, decided_by, lease, lease.staging())
-    assert training_spec(work, node(digits, "control"), digits.student.train, None, LABELS).profile is profiled
+    spec = training_spec(work, node(digits, "control"), digits.student.train, None, without_teacher())
+    assert spec.profile is profiled
     assert not evaluation_spec(work, ["student"], {}).profile
 
 

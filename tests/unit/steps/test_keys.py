@@ -290,6 +290,7 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
         ("objectives/objective.py", TRAINING),
         ("objectives/labels.py", TRAINING),
         ("objectives/logits.py", DISTILL),
+        ("objectives/hidden_states.py", set()),
         ("train/loop.py", TRAINING),
         ("parallel/apply.py", TRAINING),
         ("models/build.py", TRAINING),

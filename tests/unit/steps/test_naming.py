@@ -54,6 +54,13 @@ def test_names_of_nothing_are_refused(work: Callable[..., Work], setting: str, s
         check_student_names(work(setting))
 
 
+def test_names_of_an_objective_that_depends_on_the_teachers_shapes_are_left_to_jobs(work: Callable[..., Work]) -> None:
+    compared = "student.distill=[{type: hidden_states}]"
+    check_student_names(work(compared, "student.train.optimizer.no_decay=['objective.projections.*']"))
+    with pytest.raises(InputError, match=r"^student\.train\.lora\.modules: no layer is called no_such_layer"):
+        check_student_names(work(compared, LORA % "no_such_layer"))
+
+
 def test_code_of_others_is_left_to_jobs(work: Callable[..., Work], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(naming, "foreseen", lambda *_: pytest.fail("a configuration was read"))
     check_student_names(work("student.model.trust_remote_code=true", LORA % "no_such_layer"))

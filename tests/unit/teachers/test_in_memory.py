@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from understudy.models.outputs import Extra, Outputs
+from understudy.models.outputs import Outputs
+from understudy.recipe.objectives import Extra
 from understudy.teachers.in_memory import Teacher
 
 

@@ -12,14 +12,18 @@ from understudy.agent.training import training_job
 from understudy.data.loader import open_split
 from understudy.errors import InputError
 from understudy.models.build import empty_model
-from understudy.objectives.objective import objective
-from understudy.recipe import LABELS, Optimizer, Train
+from understudy.objectives.objective import Context, objective
+from understudy.recipe import Optimizer, Train
+from understudy.recipe.objectives import without_teacher
 from understudy.train.models import try_others
 from understudy.train.naming import check_names
 
 
 def train(**settings: Any) -> Train:
     return Train.model_validate({**jobs.TRAIN, **settings})
+
+
+LABELS = objective(without_teacher(), Context(train(), seed=0))
 
 
 @pytest.mark.parametrize(
@@ -31,13 +35,18 @@ def train(**settings: Any) -> Train:
 )
 def test_a_name_of_nothing_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        check_names(empty_model(llama(2), "here"), objective(LABELS, train()), train(**settings), "here")
+        check_names(
+            empty_model(llama(2), "here"),
+            LABELS,
+            train(**settings),
+            "here",
+        )
 
 
 def test_adapters_may_be_named_too() -> None:
     model = empty_model(llama(2), "here")
     named = train(lora={"modules": ["q_proj"]}, optimizer={"no_decay": ["*q_proj.lora.?"]})
-    check_names(model, objective(LABELS, train()), named, "here")
+    check_names(model, LABELS, named, "here")
 
 
 def test_what_the_students_training_names_is_looked_for_before_the_teacher_is_trained(
@@ -47,7 +56,8 @@ def test_what_the_students_training_names_is_looked_for_before_the_teacher_is_tr
 
     def tried(patterns: list[str]) -> None:
         later = {**jobs.TRAIN, "optimizer": Optimizer(no_decay=tuple(patterns)).model_dump()}
-        spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others=others, student_train=later)
+        asked = [{"type": "logits"}]
+        spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others=others, student_train=later, asked=asked)
         try_others(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
 
     tried(["*.bias"])

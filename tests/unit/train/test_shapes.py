@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from understudy.errors import InputError
-from understudy.models.outputs import Extra, Outputs
+from understudy.models.outputs import Outputs
+from understudy.recipe.objectives import Extra
 from understudy.train.shapes import check_shapes
 
 IMAGES = {"task": "image-classification", "labels": ["a", "b", "c"]}

@@ -1,0 +1,106 @@
+"""The objective `hidden_states`: the teacher's hidden states, from the student's through learned projections."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from understudy.errors import InputError
+from understudy.recipe.objectives import Needs, ObjectiveSection
+
+if TYPE_CHECKING:  # the recipe is checked without torch
+    from torch import Tensor, nn
+
+    from understudy.models.outputs import Outputs, OutputShapes
+    from understudy.objectives.batch import Batch
+    from understudy.objectives.objective import Context, ModuleObjective
+
+Layer = Annotated[int, Field(ge=0)]
+Pair = tuple[Layer, Layer]
+
+
+class HiddenStatesObjective(ObjectiveSection):
+    """Squared distance of hidden states, the student's projected to the teacher's width (Romero et al. 2015, FitNets;
+    Jiao et al. 2020, TinyBERT).
+    """
+
+    needs: ClassVar[Needs] = Needs(
+        signals=frozenset({"hidden_states"}),
+        refuses={
+            "pp": "hidden_states compares layers that stages (pp) have on different processes; use fsdp, tp or cp",
+            "sequence_parallel": "hidden_states compares outputs of whole layers, of which each process has a part; "
+            "leave sequence_parallel out",
+        },
+    )
+    type: Literal["hidden_states"]
+    layers: Literal["uniform", "last"] | Annotated[tuple[Pair, ...], Field(min_length=1)] = "uniform"
+    """The compared layers: uniform (each of the student's, with the teacher's at the same share of the depth), last, or
+    pairs [student's, teacher's], counted from 1; 0 is the embedding."""
+
+    def build(self, context: "Context") -> "ModuleObjective":
+        """Its formula, with a projection for each pair of layers, also where widths are equal, as in TinyBERT."""
+        from torch import nn
+
+        from understudy.objectives.objective import ModuleObjective
+
+        pairs = self._pairs(len(context.student.hidden_states) - 1, len(context.teacher.hidden_states) - 1)
+        projections = nn.ModuleList()
+        for at, (own, other) in enumerate(pairs):
+            positions, width = _shape(context.student, own, "student", f"{context.path}.layers[{at}]")
+            others, wanted = _shape(context.teacher, other, "teacher", f"{context.path}.layers[{at}]")
+            if positions != others:
+                raise InputError(
+                    f"{context.path}: the student's layer {own} has {positions} positions, and the teacher's layer "
+                    f"{other} has {others}; compare models with the same number (for images: of patches)"
+                )
+            projections.append(nn.Linear(width, wanted, bias=False))
+        return ModuleObjective(partial(distance, pairs=pairs), projections=projections)
+
+    def _pairs(self, student: int, teacher: int) -> tuple[Pair, ...]:
+        """The pairs of layers of models of these depths."""
+        if self.layers == "uniform":
+            return tuple((own, -(-own * teacher // student)) for own in range(1, student + 1))
+        return ((student, teacher),) if self.layers == "last" else self.layers
+
+
+def distance(
+    student: "Outputs",
+    teacher: "Outputs | None",
+    batch: "Batch",
+    projections: "nn.ModuleList",
+    *,
+    pairs: tuple[Pair, ...],
+) -> "Tensor":
+    """The squared distance, averaged over the width and over pairs of layers, summed over positions with a target.
+
+    An image counts as one target; its distance is averaged over its positions, too.
+    """
+    import torch
+
+    from understudy.objectives.fused import full_precision
+
+    assert teacher is not None
+    distances = []
+    for (own, other), projection in zip(pairs, projections, strict=True):
+        projected, wanted = projection(student.hidden_states[own]), teacher.hidden_states[other]
+        kind = full_precision(projected.dtype)
+        squared = (projected.to(kind) - wanted.to(kind)).square()
+        distances.append(squared.flatten(batch.labels.ndim).mean(-1))
+    return torch.stack(distances).mean(0).where(batch.has_target, 0).sum()
+
+
+def _shape(model: "OutputShapes", layer: int, role: str, where: str) -> tuple[int, int]:
+    """Positions and width of a layer's hidden state."""
+    depth = len(model.hidden_states) - 1
+    if layer > depth:
+        raise InputError(f"{where}: the {role} has {depth} layers; {layer} is none of them")
+    shape = model.hidden_states[layer]
+    if len(shape) != 2:
+        raise InputError(
+            f"{where}: a hidden state of the {role} has the shape {tuple(shape)}, and not (positions, width); "
+            "take a transformer, or remove this objective"
+        )
+    return shape[0], shape[1]
+
+
+OBJECTIVE = HiddenStatesObjective
