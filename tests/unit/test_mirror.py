@@ -25,6 +25,8 @@ WITHOUT = {
     "data/sources/source.py": "the type of a source: each source's own test",
     "evaluate/contents.py": "types of two files: evaluate/test_measure.py and evaluate/test_gate.py",
     "evaluate/plots.py": "pictures of the report: evaluate/test_report.py",
+    "tasks/causal_lm.py": "recipe/test_tasks.py",
+    "tasks/image_classification.py": "recipe/test_tasks.py",
     "train/profile.py": "types of a profile: steps/test_profiles.py",
     "jobs/heartbeat.py": "what a heartbeat says: agent/test_heartbeat.py writes it",
     "evaluate/quality.py": "evaluate/test_gate.py",

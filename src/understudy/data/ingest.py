@@ -18,7 +18,7 @@ from understudy.data.records import FILE, Record, write
 from understudy.data.sources.registry import read
 from understudy.data.split import assign, keep_in_training
 from understudy.errors import InputError
-from understudy.recipe import Task
+from understudy.recipe import TaskName
 from understudy.recipe.data import Data
 from understudy.store.files import sha256, write_json
 
@@ -50,7 +50,7 @@ class Checked(NamedTuple):
     transparent: bool
 
 
-def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[str, ...]:
+def ingest(data: Data, task: TaskName, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write the files of a `records` object.
 
     Args:
@@ -92,7 +92,7 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[st
 
 
 def _gather(
-    reading: Reading, data: Data, task: Task, spool: IO[bytes], progress: Progress
+    reading: Reading, data: Data, task: TaskName, spool: IO[bytes], progress: Progress
 ) -> tuple[list[Row], list[Broken], list[str]]:
     """Spool the valid records; returns them, the skipped ones, and notes on their contents."""
     rows, skipped, damaged, start, transparent = list[Row](), list[Broken](), list[Broken](), 0, 0
@@ -138,7 +138,7 @@ def _refusal(place: str, damaged: Sequence[Broken]) -> InputError:
     )
 
 
-def _checked(record: Raw, task: Task) -> Checked | Broken:
+def _checked(record: Raw, task: TaskName) -> Checked | Broken:
     try:
         if task == "causal-lm":
             return _checked_text(record)
@@ -169,7 +169,7 @@ def _place(data: Data) -> str:
     return f"data.source.path: {path}" if path else f"data.source.type: {data.source.type}"
 
 
-def _labels(rows: list[Row], task: Task) -> list[str] | None:
+def _labels(rows: list[Row], task: TaskName) -> list[str] | None:
     """The labels, sorted; whole numbers by value, so that a class's index is its number if they count from 0."""
     if task == "causal-lm":
         return None

@@ -18,7 +18,7 @@ from understudy.data.packing import write_packed
 from understudy.data.raw import SPLITS, Split
 from understudy.data.records import Content, read
 from understudy.models.facts import AboutImages, AboutTexts, ImageShape
-from understudy.recipe import Task
+from understudy.recipe import TaskName
 from understudy.recipe.data import Data, Image, Text
 from understudy.store.files import read_json, write_json
 
@@ -36,7 +36,7 @@ class TextFacts(AboutTexts):
     """Number of tokens by split, end-of-text tokens included."""
 
 
-def prepare(data: Data, task: Task, records: Path, folder: Path, progress: Progress) -> None:
+def prepare(data: Data, task: TaskName, records: Path, folder: Path, progress: Progress) -> None:
     """Write the files of an `examples` object.
 
     Args:

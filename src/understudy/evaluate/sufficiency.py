@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from statistics import NormalDist
 
 from understudy.evaluate.intervals import least_examples, least_score, smallest_detectable
-from understudy.recipe import Gate, MetricName, Task
+from understudy.recipe import Gate, MetricName, TaskName
 
 DIFFERING = 0.05
 """Assumed share of answers in which a student as good as its teacher differs from it; measured: 3 % on the digits."""
@@ -17,7 +17,7 @@ Shortfall = tuple[tuple[str, ...], str]
 """The key of the recipe that demands too much, and the remedy."""
 
 
-def shortfalls(task: Task, metric: MetricName, gate: Gate, examples: int) -> Iterator[Shortfall]:
+def shortfalls(task: TaskName, metric: MetricName, gate: Gate, examples: int) -> Iterator[Shortfall]:
     """The demands of the gate that so many test examples cannot meet, however good the student is."""
     if metric == "accuracy" and gate.minimum is not None and gate.minimum >= 1:
         yield ("gate", "minimum"), "no test set can show that every answer would be right; ask for less, such as 0.99"

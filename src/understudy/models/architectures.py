@@ -15,9 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from understudy.recipe import Task
+from understudy.recipe import TaskName
 
-MAPPINGS: dict[Task, str] = {
+MAPPINGS: dict[TaskName, str] = {
     "image-classification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
     "causal-lm": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
 }
@@ -50,7 +50,7 @@ def model_types() -> frozenset[str]:
     return frozenset(_table("auto_mappings.py", "CONFIG_MAPPING_NAMES"))
 
 
-def types_for(task: Task) -> frozenset[str]:
+def types_for(task: TaskName) -> frozenset[str]:
     """The model types for a task; empty if transformers is not installed."""
     return frozenset(_table("modeling_auto.py", MAPPINGS[task]))
 
@@ -103,7 +103,7 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def other_head(config: Mapping[str, Any], task: Task) -> str | None:
+def other_head(config: Mapping[str, Any], task: TaskName) -> str | None:
     """The class that a config.json names, if it is for another task; None otherwise.
 
     transformers loads a language model from weights with any head, drops the head, and gives no warning if the last

@@ -5,17 +5,14 @@ from understudy.recipe.lora import Lora
 from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel
 from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
-    METRICS,
     Candidate,
     Evaluate,
     EvaluatePrecision,
     Gate,
     JobResources,
-    MetricName,
     Recipe,
     Resources,
     Student,
-    Task,
     Teacher,
     TeacherPrecision,
     Train,
@@ -32,12 +29,12 @@ from understudy.recipe.strategy import (
     StrategyName,
     degrees,
 )
+from understudy.recipe.tasks import MetricName, TaskName
 from understudy.recipe.training import Augment, Guard, Optimizer, RandAugment, Schedule
 
 __all__ = [
     "AXES",
     "LABELS",
-    "METRICS",
     "ArchitectureModel",
     "Augment",
     "Candidate",
@@ -70,7 +67,7 @@ __all__ = [
     "Section",
     "StrategyName",
     "Student",
-    "Task",
+    "TaskName",
     "Teacher",
     "TeacherPrecision",
     "Text",

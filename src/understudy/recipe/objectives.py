@@ -66,16 +66,9 @@ LABELS: tuple[ObjectiveSection, ...] = (LabelsObjective(type="labels"),)
 """The objectives of a model without a teacher."""
 
 
-def _mixed(labels: float, temperature: float) -> tuple[ObjectiveSection, ...]:
+def labels_and_logits(labels: float, temperature: float) -> tuple[ObjectiveSection, ...]:
+    """The objectives of a student by default: the labels with a weight, and the teacher's logits with the rest of 1."""
     return (
         LabelsObjective(type="labels", weight=labels),
         LogitsObjective(type="logits", weight=round(1 - labels, 6), temperature=temperature),
     )
-
-
-DISTILL: dict[str, tuple[ObjectiveSection, ...]] = {
-    "image-classification": _mixed(0.3, 2.0),
-    "causal-lm": _mixed(0.2, 1.0),
-}
-"""A student's default objectives by task, chosen with benchmarks/defaults.py. The earlier default of both tasks, labels
-0.1 and logits 0.9 at T = 4, made students of text 10 % worse than their control."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from understudy.errors import InputError
 from understudy.recipe import yaml
 from understudy.recipe.errors import shown
-from understudy.recipe.objectives import DISTILL
+from understudy.recipe.tasks import TASKS, default_objectives
 from understudy.recipe.yaml import Place, Value, Values
 
 DISTILL_PLACE = ("student", "distill")
@@ -130,8 +130,8 @@ def _put(section: Values | list[Value], key: str | int, value: Value) -> None:
 
 def _default(place: Place, task: Value) -> Value:
     """The default of a section that the recipe leaves out, for an override to change."""
-    if place == DISTILL_PLACE and isinstance(task, str):
-        return [objective.model_dump(mode="json") for objective in DISTILL.get(task, ())]
+    if place == DISTILL_PLACE and isinstance(task, str) and task in TASKS:
+        return [objective.model_dump(mode="json") for objective in default_objectives(task)]
     return {}
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from understudy.errors import InputError
-from understudy.recipe import METRICS, Recipe
+from understudy.recipe import Recipe
 from understudy.recipe.file import completed, from_values
-from understudy.recipe.objectives import DISTILL
+from understudy.recipe.tasks import TASKS, default_objectives
 
 MODEL = {"type": "gpt2", "config": {}}
 SOURCES = {"image-classification": "digits", "causal-lm": "python-docs"}
@@ -15,21 +15,21 @@ def values(task, **student):
     return {"name": "here", "task": task, "data": data, "teacher": learner, "student": {**learner, **student}}
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", TASKS)
 def test_each_task_has_objectives_of_its_own_which_the_complete_recipe_names(task):
     recipe = Recipe.model_validate(values(task))
-    assert recipe.objectives == completed(recipe).student.distill == DISTILL[task]
+    assert recipe.objectives == completed(recipe).student.distill == default_objectives(task)
     assert sum(objective.weight for objective in recipe.objectives) == pytest.approx(1)
     given = from_values(values(task, distill=[{"type": "logits"}]), (), "here")
     assert given.objectives == given.student.distill
     assert len(given.objectives) == 1
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", TASKS)
 def test_an_override_changes_one_number_of_the_task_s_own(task):
     labels, logits = from_values(values(task), ["student.distill.logits.temperature=7"], "here").objectives
-    assert labels == DISTILL[task][0]
-    assert logits == DISTILL[task][1].model_copy(update={"temperature": 7.0})
+    assert labels == default_objectives(task)[0]
+    assert logits == default_objectives(task)[1].model_copy(update={"temperature": 7.0})
 
 
 def test_a_control_that_is_not_trained_cannot_be_registered():
