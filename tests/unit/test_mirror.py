@@ -21,6 +21,8 @@ WITHOUT = {
     "agent/eviction.py": "what a rank is told when its pod has to go: agent/test_node.py",
     "agent/surroundings.py": "agent/test_evaluation.py, and every training of train/jobs.py asks them",
     "agent/training.py": "a training as a rank has it: agent/test_worker.py",
+    "data/documents.py": "data/test_ingest.py",
+    "data/token_arrays.py": "data/test_prepare.py",
     "data/raw.py": "a record's type",
     "data/sources/source.py": "the type of a source: each source's own test",
     "evaluate/contents.py": "types of two files: evaluate/test_measure.py and evaluate/test_gate.py",

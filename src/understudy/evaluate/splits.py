@@ -14,7 +14,7 @@ from understudy.data.image_arrays import write_images
 from understudy.data.records import read
 from understudy.errors import InputError
 from understudy.evaluate.scoring import Documents, Images
-from understudy.models.facts import AboutImages, Description, first_token, read_facts
+from understudy.models.facts import Description, Facts, first_token, read_facts
 from understudy.recipe import Image
 
 TestSplit = Images | Documents
@@ -48,7 +48,6 @@ def splits_by_role(
     found = dict.fromkeys(models, split)
     if facts["task"] == "causal-lm":  # a champion may have been registered without its tokenizer's BOS
         for role, description in models.items():
-            assert description["task"] == "causal-lm"
             if first_token(description) != first_token(facts):
                 found[role] = Documents(examples, length, first_token(description), stride or length)
     with TemporaryDirectory(dir=scratch) as aside:
@@ -62,11 +61,10 @@ def splits_by_role(
         yield found
 
 
-def _other_shapes(models: Mapping[str, Description], facts: AboutImages) -> dict[str, Image]:
+def _other_shapes(models: Mapping[str, Description], facts: Facts) -> dict[str, Image]:
     """The image shapes of the models, where they are not the examples'."""
     shapes = {}
     for role, description in models.items():
-        assert description["task"] == "image-classification"
         if description["image"] != facts["image"]:
             shapes[role] = Image.model_validate(description["image"])
     return shapes

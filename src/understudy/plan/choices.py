@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from understudy.models.facts import keeps_apart
+from understudy.models.facts import keeps_apart, predicts_tokens
 from understudy.parallel.heads import HEADS
 from understudy.plan.trace import Planned
 from understudy.recipe import AXES, Degrees
@@ -48,7 +48,7 @@ def _of_sequences(planned: Planned, found: Degrees) -> str | None:
     facts = planned.examples.facts
     if found.cp == 1:
         return None
-    if facts["task"] != "causal-lm":
+    if not predicts_tokens(facts):
         return "there are no sequences to split"
     if facts["sequence_length"] % found.sequence_parts:
         return f"sequences of {facts['sequence_length']} do not divide into {found.sequence_parts} parts"

@@ -23,10 +23,20 @@ TASKS = {
 class RecipeTask(Protocol):
     """A task, as the recipe sees it."""
 
+    NOUN: str
+    """An example in a message: an image, a document."""
+    LABELLED: bool
+    """Whether an example has one of a fixed set of labels, and is one prediction: right or wrong."""
     METRICS: tuple[str, ...]
     """Its metrics in the order of the report; the first is the gate's default."""
     SETTINGS: frozenset[str]
     """The settings that apply to it, of those that do not apply to every task: see `specific` in rules.py."""
+    AUTO_MODEL: str
+    """The class of transformers that builds its models from their configuration."""
+    ARCHITECTURES: str
+    """The table of transformers with the classes of its models by model type."""
+    PEFT_TYPE: str | None
+    """The task's name in peft; None if peft has none."""
     LABELS_WEIGHT: float
     """By default, the weight of the labels among a student's objectives; the teacher's logits have the rest."""
     TEMPERATURE: float

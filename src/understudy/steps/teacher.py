@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from understudy.recipe import LABELS, Recipe
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
-from understudy.steps.identity import model_identity, objectives_identity, training_identity
+from understudy.steps.identity import TRAINED_BY, model_identity, objectives_identity, task_code, training_identity
 from understudy.steps.job_spec import training_spec
 from understudy.steps.naming import check_student_names
 from understudy.steps.step import Step, Work
@@ -17,7 +17,8 @@ from understudy.store import Store
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     model = model_identity(recipe.teacher.model, store, "teacher.model")
     trained = training_identity(recipe.teacher.train, recipe.resources.teacher, recipe.seed)
-    return {"model": model, **trained, **objectives_identity(LABELS)}
+    code = {"task_code": task_code(recipe.task, TRAINED_BY)}
+    return {"model": model, **trained, **code, **objectives_identity(LABELS)}
 
 
 def _teach(work: Work) -> None:
