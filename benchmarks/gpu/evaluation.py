@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from benchmarks.gpu.sizes import Sizes
 from benchmarks.gpu.steps import net
+from understudy.data.measured import Documents
 from understudy.evaluate import answers
-from understudy.evaluate.scoring import Documents
 from understudy.models.facts import Facts
 from understudy.models.tasks import task_model
 

@@ -23,6 +23,8 @@ WITHOUT = {
     "agent/training.py": "a training as a rank has it: agent/test_worker.py",
     "data/documents.py": "data/test_ingest.py",
     "data/token_arrays.py": "data/test_prepare.py",
+    "data/measured.py": "evaluate/test_scoring.py",
+    "evaluate/task.py": "a task's functions as types: evaluate/test_splits.py, evaluate/test_trivial.py",
     "data/raw.py": "a record's type",
     "data/sources/source.py": "the type of a source: each source's own test",
     "evaluate/contents.py": "types of two files: evaluate/test_measure.py and evaluate/test_gate.py",

@@ -14,6 +14,7 @@ from understudy.revision import commit
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
 from understudy.steps.foreign import CHAMPION
+from understudy.steps.identity import task_code
 from understudy.steps.profiles import profiles_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
@@ -49,6 +50,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metric": recipe.gate_metric,
         "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
+        "task_code": task_code(recipe.task, ("targets", "shown")),
     }
 
 

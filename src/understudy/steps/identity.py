@@ -16,6 +16,10 @@ TRAINED_BY = ("open_split", "wrap", "AUTO_MODEL", "PEFT_TYPE")
 """The parts of a task's module that decide a trained model."""
 
 
+MEASURED_BY = ("wrap", "AUTO_MODEL", "targets", "lengths", "test_split")
+"""The parts that decide what is measured of a model."""
+
+
 def task_code(task: str, names: tuple[str, ...]) -> Revision:
     """The revision of parts of a task's module, which is loaded by name: no step's imports reach it."""
     return revision((), parts=tuple((TASKS[task], name) for name in names))

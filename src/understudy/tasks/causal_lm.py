@@ -3,14 +3,16 @@
 Like every task's module (task.py), it imports nothing heavy at its top.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
     from torch import nn
 
     from understudy.data.loader import Examples
+    from understudy.data.measured import Integers, TestSplit
     from understudy.data.prepare import Batches
     from understudy.data.raw import Broken, Checked, Raw
     from understudy.models.facts import Facts
@@ -84,3 +86,47 @@ def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":
     from understudy.models.tasks import TextModel
 
     return TextModel(net, facts["vocab_size"])
+
+
+def targets(examples: "Path", split: str) -> "NDArray[Any]":
+    """Every token of a document is a target."""
+    import numpy as np
+
+    tokens: NDArray[Any] = np.load(examples / f"{split}.tokens.npy", mmap_mode="r")
+    return tokens
+
+
+def lengths(examples: "Path") -> "tuple[Integers, Integers]":
+    """A document is a prediction for each of its tokens."""
+    import numpy as np
+
+    return np.diff(np.load(examples / "test.offsets.npy")), np.load(examples / "test.bytes.npy")
+
+
+def test_split(
+    examples: "Path", facts: "Facts", model: "Facts", stride: int | None, records: "Path | None", folder: "Path | None"
+) -> "TestSplit":
+    """Windows of documents; a champion may have been registered without its tokenizer's first token."""
+    from understudy.data.measured import Documents
+    from understudy.models.facts import first_token
+
+    del records, folder
+    length = facts["sequence_length"]
+    return Documents(examples, length, first_token(model), stride or length)
+
+
+SHOWN = 120
+"""Tokens of a document that a reader is shown."""
+
+
+def shown(examples: "Path", facts: "Facts", number: int) -> str:
+    """The document's first tokens."""
+    import numpy as np
+    from tokenizers import Tokenizer
+
+    del facts
+    tokens = np.load(examples / "test.tokens.npy", mmap_mode="r")
+    start, end = np.load(examples / "test.offsets.npy", mmap_mode="r")[number : number + 2]
+    first = tokens[start : min(end, start + SHOWN)].tolist()
+    text: str = Tokenizer.from_file(str(examples / "tokenizer.json")).decode(first)
+    return text

@@ -3,14 +3,16 @@
 Like every task's module (task.py), it imports nothing heavy at its top.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
     from torch import nn
 
     from understudy.data.loader import Examples
+    from understudy.data.measured import Integers, TestSplit
     from understudy.data.prepare import Batches
     from understudy.data.raw import Broken, Checked, Raw
     from understudy.models.facts import Facts
@@ -74,3 +76,52 @@ def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":
     from understudy.models.tasks import ImageModel
 
     return ImageModel(net, facts["mean"], facts["std"])
+
+
+def targets(examples: "Path", split: str) -> "NDArray[Any]":
+    """An image has one target, the index of its label."""
+    import numpy as np
+
+    labels: NDArray[Any] = np.load(examples / f"{split}.labels.npy", mmap_mode="r")
+    return labels
+
+
+def lengths(examples: "Path") -> "tuple[Integers, Integers]":
+    """An image is one prediction, and no text."""
+    import numpy as np
+
+    count = len(np.load(examples / "test.labels.npy", mmap_mode="r"))
+    return np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+
+
+def test_split(
+    examples: "Path", facts: "Facts", model: "Facts", stride: int | None, records: "Path | None", folder: "Path | None"
+) -> "TestSplit":
+    """Images; those of a model that takes another shape are made from the records, as in the run that trained it.
+
+    On this run's images, resized again, it would look worse than it is and let a worse student pass.
+    """
+    from itertools import chain
+
+    from understudy.data.image_arrays import write_images
+    from understudy.data.measured import Images
+    from understudy.data.records import read
+    from understudy.recipe.data import Image
+
+    del stride
+    if model.get("image") == facts.get("image"):
+        return Images(examples)
+    assert records is not None
+    assert folder is not None
+    shape = Image.model_validate(model["image"])
+    write_images(chain.from_iterable(read(records, "test")), facts["labels"], shape, ("test",), folder)
+    return Images(folder)
+
+
+def shown(examples: "Path", facts: "Facts", number: int) -> "NDArray[Any]":
+    """The pixels."""
+    import numpy as np
+
+    del facts
+    pixels: NDArray[Any] = np.load(examples / "test.images.npy", mmap_mode="r")[number]
+    return pixels

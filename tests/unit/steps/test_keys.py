@@ -327,6 +327,9 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
         ("def prepare", PREPARE),
         ("def open_split", TRAINING),
         ("def wrap", TRAINING),
+        ("def targets", EVALUATE),
+        ("def test_split", EVALUATE),
+        ("def shown", GATE),
     ],
 )
 def test_a_changed_function_of_the_task_repeats_the_steps_that_call_it(
