@@ -22,6 +22,7 @@ from understudy.components.rejected.component import rejected
 from understudy.components.start.component import start
 from understudy.components.teacher.component import teacher
 from understudy.recipe import Recipe
+from understudy.recipe.tasks import load
 from understudy.steps import step_names
 
 
@@ -34,7 +35,7 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
     """
     values = json.dumps(recipe.model_dump(mode="json", by_alias=True))
     steps = step_names(recipe)
-    evaluate = (classifier if recipe.task == "image-classification" else component).evaluate
+    evaluate = (classifier if load(recipe.task).LABELLED else component).evaluate
 
     def task(made: Any) -> Any:
         """Turn off KFP's cache, whose keys do not cover the data behind an address; the step cache replaces it."""

@@ -10,6 +10,7 @@ from understudy.errors import InputError
 from understudy.evaluate.intervals import least_examples
 from understudy.evaluate.sufficiency import detectable_loss
 from understudy.recipe import yaml
+from understudy.recipe.tasks import TASKS, load
 
 CONFIDENCE = 0.95
 MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -106,10 +107,8 @@ def text(found: Images | Documents, name: str, path: str, file: str) -> str:
         InputError: there is too little data for any gate.
     """
     quoted = json.dumps(path, ensure_ascii=False)
-    if isinstance(found, Images):
-        task, rest = "image-classification", _images(found, quoted)
-    else:
-        task, rest = "causal-lm", _texts(found, quoted)
+    task = next(name for name in TASKS if found.kind == load(name).PROPOSED_FOR)
+    rest = _images(found, quoted) if isinstance(found, Images) else _texts(found, quoted)
     # A folder called null, or with a line break in its name, must not change the meaning of the YAML.
     named, sentence = yaml.dump({"name": name}).strip(), " ".join(described(found).split())
     return HEAD.format(found=sentence, file=file, named=named, task=task) + rest

@@ -25,8 +25,14 @@ class RecipeTask(Protocol):
 
     NOUN: str
     """An example in a message: an image, a document."""
+    INPUT: str
+    """An input of a model in a message: an image, a sequence."""
+    TARGETS: str
+    """The targets of training in a message: images, tokens."""
     LABELLED: bool
     """Whether an example has one of a fixed set of labels, and is one prediction: right or wrong."""
+    PROPOSED_FOR: str
+    """The contents of a folder for which `understudy init` proposes it: images, documents, or nothing ("")."""
     METRICS: tuple[str, ...]
     """Its metrics in the order of the report; the first is the gate's default."""
     SETTINGS: frozenset[str]
