@@ -23,10 +23,10 @@ import torch
 
 from benchmarks.example_data import SETS, recipe_of
 from understudy.data.ingest import ingest
+from understudy.data.measured import Documents, Images
 from understudy.data.prepare import prepare
 from understudy.evaluate import answers
 from understudy.evaluate.metrics import METRICS
-from understudy.evaluate.scoring import Documents, Images
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.models.facts import read_facts
 from understudy.models.files import load_model

@@ -19,6 +19,7 @@ from understudy.components.rejected.component import rejected
 from understudy.components.start.component import start
 from understudy.graph import EVALUATION, GATE, REGISTRATION, Node, node_of, nodes
 from understudy.recipe import Recipe
+from understudy.recipe.tasks import load
 
 REJECTED = "rejected"
 """The task that records a rejection; it is no node, and has no result."""
@@ -87,7 +88,7 @@ def _parents(recipe: Recipe) -> Mapping[Node, tuple[Node, ...]]:
 def _component(node: Node, recipe: Recipe) -> Any:
     """The component of a node's kind, with the node's name, which a page shows."""
     component = getattr(importlib.import_module(node.kind.component), node.kind.name)
-    if node.kind is EVALUATION and recipe.task == "image-classification":
+    if node.kind is EVALUATION and load(recipe.task).LABELLED:
         component = classifier.evaluate
     named = copy.copy(component)
     named.component_spec = copy.copy(component.component_spec)

@@ -19,7 +19,7 @@ from benchmarks.gpu import evaluation, losses, saving, steps
 from benchmarks.gpu.sizes import FULL, TINY, Sizes
 from tests.ranks.plan.measured import text_examples
 from understudy.models.describe import describe
-from understudy.models.facts import AboutTexts
+from understudy.models.facts import Facts
 from understudy.models.files import save_model
 from understudy.recipe import ArchitectureModel
 
@@ -30,7 +30,7 @@ TABLES = ("losses", "steps", "evaluation", "saving")
 
 def write_teacher(sizes: Sizes, folder: Path) -> None:
     """A saved teacher, with weights of transformers' choice."""
-    facts: AboutTexts = {
+    facts: Facts = {
         "task": "causal-lm",
         "vocab_size": sizes.vocabulary,
         "eos_id": 0,

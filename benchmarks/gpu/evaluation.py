@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from benchmarks.gpu.sizes import Sizes
 from benchmarks.gpu.steps import net
+from understudy.data.measured import Documents
 from understudy.evaluate import answers
-from understudy.evaluate.scoring import Documents
-from understudy.models.facts import AboutTexts
+from understudy.models.facts import Facts
 from understudy.models.tasks import task_model
 
 WINDOWS = 64
@@ -53,7 +53,7 @@ def rows(sizes: Sizes, folder: Path) -> Iterator[str]:
     """The table, a line at a time."""
     yield HEAD
     split = documents(sizes, folder)
-    facts: AboutTexts = {
+    facts: Facts = {
         "task": "causal-lm",
         "vocab_size": sizes.vocabulary,
         "eos_id": 0,

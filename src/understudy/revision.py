@@ -8,7 +8,7 @@ beside it that name it.
 import ast
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -45,6 +45,7 @@ def revision(
     modules: tuple[str, ...],
     root: Path = Path(__file__).parent,
     functions: tuple[Callable[..., Any], ...] = (),
+    parts: tuple[tuple[str, str], ...] = (),
 ) -> Revision:
     """The revision of a step.
 
@@ -52,11 +53,17 @@ def revision(
         modules: the entry modules of the step.
         root: the package's folder.
         functions: the callers of those modules. Each counts with all that it uses of its module, without imports.
+        parts: functions and constants, as a module and a name. Each counts with all that it uses of its module, and
+            with the imports in that.
     """
-    sources, libraries = _closure(modules, root)
+    used = {f"{module}:{name}": _used(module, name, root) for module, name in parts if _file(module, root)}
+    imported = {name for statements in used.values() for name in _imported(statements)}
+    sources, libraries = _closure(modules, root, imported)
+    sources |= {name: _dumped(statements) for name, statements in used.items()}
     for function in functions:
         if function.__module__.startswith(f"{PACKAGE}."):
-            sources[f"{function.__module__}:{function.__name__}"] = _used(function.__module__, function.__name__, root)
+            statements = _used(function.__module__, function.__name__, root)
+            sources[f"{function.__module__}:{function.__name__}"] = _dumped(statements)
     text = "".join(f"{name}\n{sources[name]}\n" for name in sorted(sources))
     return {
         "source": sha256(text.encode()),
@@ -105,8 +112,15 @@ def modules_reached(modules: tuple[str, ...], root: Path = Path(__file__).parent
     return set(_closure(modules, root)[0])
 
 
-def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[str]]:
-    todo, sources, libraries = list(modules), dict[str, str](), set[str]()
+def _closure(modules: tuple[str, ...], root: Path, imported: Iterable[str] = ()) -> tuple[dict[str, str], set[str]]:
+    """The source of modules and of all that they import, by name, and the libraries that these import.
+
+    Args:
+        modules: the entry modules.
+        root: the package's folder.
+        imported: modules that are imported besides.
+    """
+    todo, sources, libraries = [*modules, *_ours(imported)], dict[str, str](), _libraries(imported)
     seen, templates_in = {PACKAGE}, dict[Path, list[Path]]()
     while todo:
         name = todo.pop()
@@ -117,23 +131,32 @@ def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[
         if path is None:
             continue
         stat = path.stat()
-        sources[name], imported = _parse(path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
+        sources[name], names = _parse(path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
         if path.parent not in templates_in:
             templates_in[path.parent] = sorted(path.parent.glob("*.j2"))
         templates = [template for template in templates_in[path.parent] if template.name in sources[name]]
         sources[name] += "".join(sha256(template.read_bytes()) for template in templates)
-        ours = [module.split(".") for module in imported if module.split(".")[0] == PACKAGE]
-        todo.extend(".".join(module[:end]) for module in ours for end in range(1, len(module) + 1))
-        libraries |= {module.split(".")[0] for module in imported} - {PACKAGE}
+        todo += _ours(names)
+        libraries |= _libraries(names)
     return sources, libraries & (distributions().keys() | pinned().keys())
+
+
+def _ours(imported: Iterable[str]) -> list[str]:
+    """The package's modules among imported names, with the packages around them."""
+    ours = [module.split(".") for module in imported if module.split(".")[0] == PACKAGE]
+    return [".".join(module[:end]) for module in ours for end in range(1, len(module) + 1)]
+
+
+def _libraries(imported: Iterable[str]) -> set[str]:
+    return {module.split(".")[0] for module in imported} - {PACKAGE}
 
 
 def _is_carrier(module: str) -> bool:
     return any(module == carrier or module.startswith(f"{carrier}.") for carrier in CARRIERS)
 
 
-def _used(module: str, function: str, root: Path) -> str:
-    """The source of a function and of everything in its module that it uses."""
+def _used(module: str, function: str, root: Path) -> dict[str, ast.stmt]:
+    """A function or constant and everything in its module that it uses, by name, without docstrings."""
     path = _file(module, root)
     assert path is not None
     tree = ast.parse(path.read_bytes())
@@ -144,15 +167,34 @@ def _used(module: str, function: str, root: Path) -> str:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             defined |= {target.id: node for target in targets if isinstance(target, ast.Name)}
-    todo, used = [function], dict[str, str]()
+    todo, used = [function], dict[str, ast.stmt]()
     while todo:
         name = todo.pop()
         if name in used or name not in defined:
             continue
         todo += [word.id for word in ast.walk(defined[name]) if isinstance(word, ast.Name)]
         _strip(defined[name])
-        used[name] = ast.dump(defined[name])
-    return "".join(f"{name}\n{used[name]}\n" for name in sorted(used))
+        used[name] = defined[name]
+    return used
+
+
+def _dumped(statements: Mapping[str, ast.stmt]) -> str:
+    return "".join(f"{name}\n{ast.dump(statements[name])}\n" for name in sorted(statements))
+
+
+def _imported(statements: Mapping[str, ast.stmt]) -> list[str]:
+    """The names that statements import, also those inside functions."""
+    return [name for statement in statements.values() for name in _imports(statement)]
+
+
+def _imports(tree: ast.AST) -> list[str]:
+    imported = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return imported
 
 
 def _strip(tree: ast.AST) -> None:
@@ -181,14 +223,9 @@ def _file(module: str, root: Path) -> Path | None:
 @cache
 def _parse(path: Path, *_touched: int) -> tuple[str, tuple[str, ...]]:
     tree = ast.parse(path.read_bytes())
-    imported = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    imported = tuple(_imports(tree))
     _strip(tree)
-    return ast.dump(tree), tuple(imported)
+    return ast.dump(tree), imported
 
 
 @cache

@@ -15,7 +15,8 @@ from mlflow.exceptions import MlflowException
 from tests.registry.submitted import RECIPE, Pipeline, connect
 from tests.unit.models.loading import loaded
 from understudy.data import tokenizer as tokenizers
-from understudy.evaluate.scoring import Documents, predicted
+from understudy.data.measured import Documents
+from understudy.evaluate.scoring import predicted
 from understudy.models.build import build_model, tied_weights
 from understudy.models.files import save_model
 

@@ -253,7 +253,7 @@ def test_a_factorys_weights_are_all_there_or_refused(
     from safetensors.torch import save_file
 
     monkeypatch.setattr(
-        "mlflow.models.ModelConfig", lambda: {"task": "causal-lm", "stride": None, "precision": "fp32"}
+        "mlflow.models.ModelConfig", lambda: {"stride": None, "precision": "fp32"}
     )  # read when the file is
     monkeypatch.delitem(sys.modules, "understudy.registry.serving", raising=False)
     serving = importlib.import_module("understudy.registry.serving")

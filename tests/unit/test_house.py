@@ -1,8 +1,10 @@
+import ast
 from pathlib import Path
 
 import pytest
 
 from benchmarks.house import MOST, Module, cycles, imports, lines_by_folder, longest_chain, modules
+from understudy.recipe.tasks import TASKS
 
 
 @pytest.fixture
@@ -30,3 +32,22 @@ def test_cycles_and_chains_are_found_through_imports_inside_functions(toy: list[
     assert cycles(graph) == [{"toy.a", "toy.b"}]
     assert longest_chain(graph) == ["toy.top", "toy.a", "toy.under.low"]
     assert {module.name: module.code for module in toy}["toy.under.low"] == 1
+
+
+TASKS_HOMES = ("tasks/", "data/sources/", "recipe/tasks.py")
+"""Where a task may be named: its module, the registry's line, and the declarations of sources."""
+
+
+def test_a_task_is_named_in_its_module_the_registry_and_the_sources_alone() -> None:
+    files = [*Path("src/understudy").rglob("*.py"), *Path("src/understudy").rglob("*.j2")]
+    files += [*Path("pipelines").rglob("*.py"), *Path("components").rglob("*.py")]
+    named = [str(path) for path in files if any(name in path.read_text() for name in TASKS)]
+    assert [path for path in named if not path.removeprefix("src/understudy/").startswith(TASKS_HOMES)] == []
+
+
+def test_a_tasks_module_imports_nothing_of_the_package_at_its_top() -> None:
+    """MLflow stores it with a version, which is served where the package is not installed."""
+    for name in TASKS.values():
+        path = Path("src", *name.split(".")).with_suffix(".py")
+        top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert [ast.unparse(node) for node in top] == ["from typing import TYPE_CHECKING, Any"], name

@@ -10,6 +10,7 @@ from understudy.errors import InputError
 from understudy.evaluate.intervals import least_examples
 from understudy.evaluate.sufficiency import detectable_loss
 from understudy.recipe import yaml
+from understudy.recipe.tasks import TASKS, load
 
 CONFIDENCE = 0.95
 MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -106,10 +107,8 @@ def text(data: Images | Documents, name: str, path: str, file: str) -> str:
         InputError: there is too little data for any gate.
     """
     quoted = json.dumps(path, ensure_ascii=False)
-    if isinstance(data, Images):
-        task, sections = "image-classification", _images(data, quoted)
-    else:
-        task, sections = "causal-lm", _texts(data, quoted)
+    task = next(name for name in TASKS if data.kind == load(name).PROPOSED_FOR)
+    sections = _images(data, quoted) if isinstance(data, Images) else _texts(data, quoted)
     # A folder called null, or with a line break in its name, must not change the meaning of the YAML.
     named, sentence = yaml.dump({"name": name}).strip(), " ".join(described(data).split())
     return HEAD.format(data=sentence, file=file, named=named, task=task) + sections

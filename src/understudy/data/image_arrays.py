@@ -1,5 +1,6 @@
 """Image records -> arrays: pixels of one shape, and label indices, a file of each per split."""
 
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from understudy.data.raw import Split
 from understudy.data.records import Content
 from understudy.recipe.data import Image
 
+GREY_LEVEL = 1 / 255
 Histogram = NDArray[np.int64]
 """Counts of each grey level, (channels, 256)."""
 
@@ -46,3 +48,20 @@ def write_images(
             if record.split == "train":
                 histogram += [np.bincount(channel.ravel(), minlength=256) for channel in image]
     return histogram
+
+
+def moments(histogram: Histogram) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of x / 255 per channel, from counts (channels, 256).
+
+    In integers: the rounding of a matrix product depends on memory alignment, and another last bit would change all
+    later keys.
+    """
+    means, deviations = [], []
+    for counts in histogram.tolist():
+        total = sum(counts)
+        first = sum(count * level for level, count in enumerate(counts))
+        second = sum(count * level**2 for level, count in enumerate(counts))
+        means.append(first / (255 * total))
+        deviation = math.sqrt((total * second - first**2) / (255 * total) ** 2)
+        deviations.append(max(deviation, GREY_LEVEL))  # a constant channel has a deviation of 0
+    return means, deviations

@@ -5,28 +5,27 @@ names and order in the source.
 """
 
 import tempfile
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Protocol, cast
 
 from understudy.data.labels import canonical, lookalikes
-from understudy.data.raw import SPLITS, Broken, Raw, Reading, Split
+from understudy.data.raw import EMPTY, SPLITS, Broken, Checked, Raw, Reading, Split
 from understudy.data.records import FILE, Record, write
 from understudy.data.sources.registry import read
 from understudy.data.split import assign, keep_in_training
 from understudy.errors import InputError
-from understudy.recipe import Task
+from understudy.recipe import TaskName
 from understudy.recipe.data import Data
+from understudy.recipe.tasks import load
 from understudy.store.files import sha256, write_json
 
 Progress = Callable[[int, int], None]
 
 NAMED = 10
 """Maximum number of damaged records in an error: reading ends there, since systematic damage is soon clear."""
-EMPTY = "is empty"  # an empty document: skipped and counted, but not an error
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,20 +41,27 @@ class Row:
     length: int
 
 
-class Checked(NamedTuple):
-    """A valid record."""
+class Checks(Protocol):
+    """A task, as ingestion sees it."""
 
-    record: Raw
-    key: str
-    transparent: bool
+    NOUN: str
+    LABELLED: bool
+
+    def check(self, record: Raw) -> Checked | Broken:
+        """Check a record.
+
+        Raises:
+            UnicodeDecodeError: a text is not UTF-8.
+            ValueError: the record is damaged; the message says how.
+        """
 
 
-def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[str, ...]:
+def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write the files of a `records` object.
 
     Args:
         data: the recipe's section.
-        task: the recipe's task.
+        name: the recipe's task.
         folder: an empty folder.
         progress: called with the number of records done, and the most that there are.
 
@@ -65,6 +71,7 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[st
     Raises:
         InputError: the source cannot be read, a record is damaged (and on_error is fail), or the splits do not fit.
     """
+    task = cast("Checks", load(name))
     with tempfile.TemporaryFile(dir=folder) as spool:
         reading = read(data.source)
         rows, skipped, notes = _gather(reading, data, task, spool, progress)
@@ -73,29 +80,29 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[st
         splits, moved = assign(sides, data.validation, data.test)
         _check_splits(_place(data), splits, skipped)
         splits, rare = keep_in_training(sides, [row.label for row in rows], splits)
-        labels = _labels(rows, task)
+        labels = _labels(rows) if task.LABELLED else None
         _check_splits(_place(data), splits, skipped)
         if labels is not None:
-            _check_labels(_place(data), rows, splits, labels)
+            _check_labels(_place(data), task.NOUN, rows, splits, labels)
         write(folder / FILE, _records(rows, splits, spool))
     counts = Counter(splits)
     facts = {
-        "task": task,
+        "task": name,
         "counts": {split: counts[split] for split in SPLITS},
         "skipped": [broken._asdict() for broken in sorted(skipped)],
         "moved": moved,
         "labels": labels,
-        "notes": [*notes, *_on_labels(labels or (), rare)],
+        "notes": [*notes, *_on_labels(task.NOUN, labels or (), rare)],
     }
     write_json(folder / "records.json", facts)
     return reading.notes
 
 
 def _gather(
-    reading: Reading, data: Data, task: Task, spool: IO[bytes], progress: Progress
+    reading: Reading, data: Data, task: Checks, spool: IO[bytes], progress: Progress
 ) -> tuple[list[Row], list[Broken], list[str]]:
     """Spool the valid records; returns them, the skipped ones, and notes on their contents."""
-    rows, skipped, damaged, start, transparent = list[Row](), list[Broken](), list[Broken](), 0, 0
+    rows, skipped, damaged, start, noted = list[Row](), list[Broken](), list[Broken](), 0, Counter[str]()
     for done, record in enumerate(_until_error(reading.records, damaged), 1):
         checked = record if isinstance(record, Broken) else _checked(record, task)
         if isinstance(checked, Checked):
@@ -104,7 +111,7 @@ def _gather(
             label = None if label is None else canonical(label)
             rows.append(Row(sha256(content), checked.key, label, own, start, length))
             start += length
-            transparent += checked.transparent
+            noted[checked.note] += bool(checked.note)
         elif data.on_error == "skip" or checked.reason == EMPTY:
             skipped.append(checked)
         else:
@@ -114,9 +121,12 @@ def _gather(
         progress(done, max(done, reading.total))
     if damaged:
         raise _refusal(_place(data), damaged)
-    images = "1 image is" if transparent == 1 else f"{transparent:,} images are"
-    notes = [f"{images} transparent in part; data.image.background says what lies behind, white by default"]
-    return rows, skipped, notes if transparent else []
+    notes = [f"{_counted(count, task.NOUN)} {note}" for note, count in noted.items() if note]
+    return rows, skipped, notes
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun} is" if count == 1 else f"{count:,} {noun}s are"
 
 
 def _until_error(records: Iterable[Raw | Broken], damaged: Sequence[Broken]) -> Iterator[Raw | Broken]:
@@ -138,30 +148,13 @@ def _refusal(place: str, damaged: Sequence[Broken]) -> InputError:
     )
 
 
-def _checked(record: Raw, task: Task) -> Checked | Broken:
+def _checked(record: Raw, task: Checks) -> Checked | Broken:
     try:
-        if task == "causal-lm":
-            return _checked_text(record)
-        from understudy.data.images import decode, is_transparent
-
-        image = decode(record.content)
-        return Checked(record, sha256(record.content), is_transparent(image))
+        return task.check(record)
     except UnicodeDecodeError as error:
         return Broken(record.name, f"is not UTF-8 text (byte {error.start})")
     except ValueError as error:
         return Broken(record.name, str(error))
-
-
-def _checked_text(record: Raw) -> Checked | Broken:
-    """Check a document in UTF-8. Latin letters in UTF-16 or UTF-32 are valid UTF-8 too, with a zero beside each."""
-    content = record.content
-    content.decode()
-    if not content:
-        return Broken(record.name, EMPTY)
-    if (zero := content.find(0)) >= 0:
-        return Broken(record.name, f"is not UTF-8 text (byte {zero} is zero, as in UTF-16 and in binary files)")
-    plain = content.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return Checked(record, sha256(plain), transparent=False)
 
 
 def _place(data: Data) -> str:
@@ -169,10 +162,8 @@ def _place(data: Data) -> str:
     return f"data.source.path: {path}" if path else f"data.source.type: {data.source.type}"
 
 
-def _labels(rows: list[Row], task: Task) -> list[str] | None:
+def _labels(rows: list[Row]) -> list[str]:
     """The labels, sorted; whole numbers by value, so that a class's index is its number if they count from 0."""
-    if task == "causal-lm":
-        return None
     labels = {str(row.label) for row in rows}
     numbers = all(label.removeprefix("-").isdecimal() for label in labels)
     return sorted(labels, key=lambda label: (int(label), label) if numbers else (0, label))
@@ -187,9 +178,9 @@ def _check_splits(place: str, splits: list[Split], skipped: Sequence[Broken]) ->
             )
 
 
-def _check_labels(place: str, rows: list[Row], splits: list[Split], labels: list[str]) -> None:
+def _check_labels(place: str, noun: str, rows: list[Row], splits: list[Split], labels: list[str]) -> None:
     if len(labels) < 2:
-        raise InputError(f"{place}: all images have the label {labels[0]}. A classifier needs two labels or more.")
+        raise InputError(f"{place}: all {noun}s have the label {labels[0]}. A classifier needs two labels or more.")
     found: dict[Split, set[str | None]] = {split: set() for split in SPLITS}
     for row, split in zip(rows, splits, strict=True):
         found[split].add(row.label)
@@ -199,16 +190,16 @@ def _check_labels(place: str, rows: list[Row], splits: list[Split], labels: list
             names = ", ".join(label for label in labels if label in unseen)
             raise InputError(
                 f"{place}: the {held_out} split has labels that training never saw: {names}. "
-                "Remove them or add training images of them."
+                f"Remove them or add training {noun}s of them."
             )
 
 
-def _on_labels(labels: Sequence[str], rare: Sequence[str]) -> list[str]:
+def _on_labels(noun: str, labels: Sequence[str], rare: Sequence[str]) -> list[str]:
     """Notes on the labels; only keep_in_training() has put a record of the rare ones into training."""
     notes = lookalikes(labels)
     if rare:
         names = ", ".join(rare[:3]) + (", ..." if len(rare) > 3 else "")
-        notes.append(f"one image of each of these labels was put into training, which had none of them: {names}")
+        notes.append(f"one {noun} of each of these labels was put into training, which had none of them: {names}")
     return notes
 
 

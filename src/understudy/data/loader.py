@@ -7,14 +7,15 @@ reads exactly the batches of an uninterrupted run, on any number of ranks.
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.models.facts import first_token, keeps_apart, read_facts
+from understudy.models.facts import Facts, read_facts
+from understudy.recipe.tasks import load
 
 IGNORED = -100  # the label of a position without a target
 
@@ -174,16 +175,17 @@ class PackedExamples:
         return places, within
 
 
+class Opens(Protocol):
+    """A task, as the loader sees it."""
+
+    def open_split(self, folder: Path, split: str, facts: Facts) -> Examples:
+        """Open one split of an examples object whose examples.json has these facts."""
+
+
 def open_split(folder: Path, split: str) -> Examples:
     """Open one split of an examples object."""
     facts = read_facts(folder)
-    if facts["task"] == "causal-lm":
-        if keeps_apart(facts):
-            return PackedExamples(folder, split, facts["sequence_length"], facts["eos_id"], first_token(facts))
-        if "bos_id" in facts:
-            return BegunExamples(folder, split, facts["sequence_length"], facts["eos_id"], facts["bos_id"])
-        return TextExamples(folder, split, facts["sequence_length"], facts["eos_id"])
-    return ImageExamples(folder, split)
+    return cast("Opens", load(facts["task"])).open_split(folder, split, facts)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,10 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
+EMPTY = "is empty"
+"""The reason of a record without content: it is skipped and counted, but not an error."""
+
+
 class Raw(NamedTuple):
     """One record: an encoded image or a document's UTF-8 bytes."""
 
@@ -36,3 +40,13 @@ class Reading(NamedTuple):
     split_sizes: Mapping[Split, int] = MappingProxyType({})
     """Number of records in each split by the names of files and folders; a split column is read later. Ingest may
     skip some, and it moves copies of test records from training to the test split."""
+
+
+class Checked(NamedTuple):
+    """A valid record."""
+
+    record: Raw
+    key: str
+    """It decides the split: equal for copies of one record that differ only in form, such as line ends."""
+    note: str = ""
+    """What the user may not expect of it, as the end of a sentence; records with the same note are counted."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from understudy.data.labels import canonical
 from understudy.data.raw import Split
@@ -26,6 +27,7 @@ LOOKED_AT = 200  # of more images, the headers of 200 to 399 are read
 class Images:
     """Images in folders named after their labels."""
 
+    kind: ClassVar[str] = "images"
     labels: tuple[str, ...]
     train: int
     """All images, if the folder has no test split."""
@@ -44,6 +46,7 @@ class Images:
 class Documents:
     """Text files."""
 
+    kind: ClassVar[str] = "documents"
     suffix: str
     train: int
     """All files, if the folder has no test split."""

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from understudy.data.measured import Batch, Documents, TestSplit
 from understudy.evaluate.completions import Beginnings, beginnings
 from understudy.evaluate.contents import COMPLETIONS, CONFUSION, MOST_LABELS, results_file
 from understudy.evaluate.metrics import FloatArray
-from understudy.evaluate.scoring import Batch, Documents, Predicted, Scores, predicted
+from understudy.evaluate.scoring import Predicted, Scores, predicted
 from understudy.evaluate.shares import WHOLE, Share
-from understudy.evaluate.splits import TestSplit
 
 MOST_LOGITS = 2**28
 """Maximum logits in a batch, 1 GiB in fp32: 64 sequences of 2,048 tokens would take 64 GiB with 128k words."""
@@ -35,7 +35,7 @@ def batch_size(asked: int, described: Mapping[str, Any]) -> int:
         asked: the recipe's.
         described: the content of examples.json.
     """
-    if described["task"] != "causal-lm":
+    if "labels" in described:
         return asked
     logits: int = described["sequence_length"] * described["vocab_size"]
     return max(1, min(asked, MOST_LOGITS // logits))
@@ -64,7 +64,7 @@ def results(
     counted, batches = labels if labels <= MOST_LABELS else 0, split.batch_count(size)
     scores = Scores(len(split.tokens), counted)
     with torch.inference_mode(), full_precision():
-        mine = split.batches(size, share)
+        mine = split.batches(size, share.rank, share.of)
         for done in range(0, batches, share.of):
             found = _predicted(module, split, next(mine, None), device, counted, share)
             for one in share.gathered(found):

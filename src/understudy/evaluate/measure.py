@@ -10,13 +10,13 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from understudy.data.measured import TestSplit
 from understudy.errors import InputError
 from understudy.evaluate import answers
 from understudy.evaluate.answers import Results, by_role, full_precision
@@ -25,10 +25,11 @@ from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.loading import kind_of, load_models
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
-from understudy.evaluate.scoring import Images
 from understudy.evaluate.shares import WHOLE, Share
-from understudy.evaluate.splits import TestSplit, splits_by_role
+from understudy.evaluate.splits import splits_by_role
+from understudy.evaluate.task import evaluated_task
 from understudy.evaluate.trivial import trivial_results
+from understudy.models.facts import Facts, read_facts
 from understudy.models.size import flops_per_example, parameter_count
 from understudy.models.trust import trusted_descriptions
 from understudy.models.weight_files import weight_bytes
@@ -92,7 +93,7 @@ def measure(
     if share.rank == 0:
         machine = hardware(on, recipe.evaluate.precision, share)
         _keep(folder, results, before)
-        said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, machine)
+        said = _measures(models, digests, recipe, examples, splits["teacher"], results, costs, machine)
         _write(folder, *said, trivial_results(examples))
 
 
@@ -126,25 +127,25 @@ def _measures(
     models: Mapping[str, Path],
     digests: Mapping[str, str],
     recipe: Recipe,
-    described: Mapping[str, Any],
+    examples: Path,
     split: TestSplit,
     results: Mapping[str, Results],
     costs: Mapping[str, Costs],
     machine: Hardware,
 ) -> tuple[Measures, dict[str, FloatArray]]:
     """The contents of measures.json and of per_example.npz."""
-    per_example = _per_example(split, results)
+    described, per_example = read_facts(examples), _per_example(split, results)
     found = quality(per_example, list(models), recipe.metrics)
     measures: Measures = {
         "task": recipe.task,
         "split": "test",
         "examples": len(split.tokens),
-        "data": {key: described[key] for key in ("counts", "skipped")},
+        "data": {key: value for key, value in described.items() if key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
         "hardware": machine,
         "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
-        "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
+        "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, examples, described)),
         "confusion": _confusion(results["student"], described.get("labels", ())) if "student" in results else None,
     }
     return measures, per_example
@@ -239,9 +240,9 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _groups(split: TestSplit, described: Mapping[str, Any]) -> dict[str, NDArray[np.intp]]:
-    if isinstance(split, Images):
-        return by_label(split.labels, described["labels"])
+def _groups(split: TestSplit, examples: Path, facts: Facts) -> dict[str, NDArray[np.intp]]:
+    if "labels" in facts:
+        return by_label(evaluated_task(facts["task"]).targets(examples, "test"), facts["labels"])
     return by_length(split.bytes, "bytes")
 
 

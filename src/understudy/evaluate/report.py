@@ -18,6 +18,7 @@ from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.worst import Example
 from understudy.recipe import MetricName
+from understudy.recipe.tasks import load
 from understudy.train.profile import KINDS, Kind, Profile
 
 KIND_TITLES: dict[Kind, str] = {
@@ -102,6 +103,7 @@ def write(
     text = _template().render(
         recipe=recipe,
         recipe_yaml=yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True),
+        task=load(measures["task"]),
         measures=measures,
         verdict=verdict,
         names=names,

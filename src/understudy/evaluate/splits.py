@@ -1,23 +1,14 @@
-"""The test split as each model sees it: the champion may have been trained on images of another shape than this run's.
-
-Its images are then made from the same records, as in the run that trained it. On this run's images, resized again, it
-would look worse than it is and let a worse student pass.
-"""
+"""The test split as each model sees it: a champion may have been trained on examples of another shape."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from understudy.data.image_arrays import write_images
-from understudy.data.records import read
+from understudy.data.measured import TestSplit
 from understudy.errors import InputError
-from understudy.evaluate.scoring import Documents, Images
-from understudy.models.facts import AboutImages, Description, first_token, read_facts
-from understudy.recipe import Image
-
-TestSplit = Images | Documents
+from understudy.evaluate.task import evaluated_task
+from understudy.models.facts import Description, read_facts
 
 
 @contextmanager
@@ -37,36 +28,14 @@ def splits_by_role(
         InputError: the test split is empty.
     """
     facts = read_facts(examples)
-    split: TestSplit
-    if facts["task"] == "causal-lm":
-        length = facts["sequence_length"]
-        split = Documents(examples, length, first_token(facts), stride or length)
-    else:
-        split = Images(examples)
+    task = evaluated_task(facts["task"])
+    split = task.test_split(examples, facts, facts, stride, None, None)
     if not len(split.tokens):
         raise InputError("data.test: the test split is empty, so nothing can be measured; give it a larger share")
-    found = dict.fromkeys(models, split)
-    if facts["task"] == "causal-lm":  # a champion may have been registered without its tokenizer's BOS
-        for role, description in models.items():
-            assert description["task"] == "causal-lm"
-            if first_token(description) != first_token(facts):
-                found[role] = Documents(examples, length, first_token(description), stride or length)
     with TemporaryDirectory(dir=scratch) as aside:
-        if facts["task"] == "image-classification":
-            for role, shape in _other_shapes(models, facts).items():
-                assert records is not None
-                folder = Path(aside) / role
-                folder.mkdir()
-                write_images(chain.from_iterable(read(records, "test")), facts["labels"], shape, ("test",), folder)
-                found[role] = Images(folder)
+        found = {}
+        for role, description in models.items():
+            folder = Path(aside) / role
+            folder.mkdir()
+            found[role] = task.test_split(examples, facts, description, stride, records, folder)
         yield found
-
-
-def _other_shapes(models: Mapping[str, Description], facts: AboutImages) -> dict[str, Image]:
-    """The image shapes of the models, where they are not the examples'."""
-    shapes = {}
-    for role, description in models.items():
-        assert description["task"] == "image-classification"
-        if description["image"] != facts["image"]:
-            shapes[role] = Image.model_validate(description["image"])
-    return shapes

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from statistics import NormalDist
 
 from understudy.evaluate.intervals import least_examples, least_score, smallest_detectable
-from understudy.recipe import Gate, MetricName, Task
+from understudy.recipe import Gate, MetricName
+from understudy.recipe.tasks import RecipeTask
 
 DIFFERING = 0.05
 """Assumed share of answers in which a student as good as its teacher differs from it; measured: 3 % on the digits."""
@@ -17,14 +18,14 @@ Shortfall = tuple[tuple[str, ...], str]
 """The key of the recipe that demands too much, and the remedy."""
 
 
-def shortfalls(task: Task, metric: MetricName, gate: Gate, examples: int) -> Iterator[Shortfall]:
+def shortfalls(task: RecipeTask, metric: MetricName, gate: Gate, examples: int) -> Iterator[Shortfall]:
     """The demands of the gate that so many test examples cannot meet, however good the student is."""
     if metric == "accuracy" and gate.minimum is not None and gate.minimum >= 1:
         yield ("gate", "minimum"), "no test set can show that every answer would be right; ask for less, such as 0.99"
     elif metric != "accuracy" and gate.minimum == 0:
         yield ("gate", "minimum"), f"no model reaches 0 by {metric}; ask for more"
-    if task == "image-classification" and metric == "accuracy":
-        yield from _answers(gate, examples)
+    if task.LABELLED and metric == "accuracy":
+        yield from _answers(gate, examples, task.NOUN)
         return
     least = least_examples(gate.confidence)
     if examples < least:
@@ -51,38 +52,38 @@ def detectable_loss(examples: int, confidence: float) -> float:
     return max(least, smallest_detectable(equal, confidence) + least / 2)
 
 
-def indistinct(others: int, examples: int, confidence: float) -> str:
-    """Why a perfect student could not be distinguished from one label for all images; empty if it could.
+def indistinct(others: int, examples: int, confidence: float, noun: str) -> str:
+    """Why a perfect student could not be distinguished from one label for all examples; empty if it could.
 
     Args:
-        others: test images whose label is not the most frequent one in training.
-        examples: all test images.
+        others: test examples whose label is not the most frequent one in training.
+        examples: all test examples.
         confidence: the gate's.
+        noun: an example in words.
     """
     # Tango's interval excludes 0 if the score test at 0 rejects, which is McNemar's: wins > z^2 without a loss.
     least = math.floor(NormalDist().inv_cdf((1 + confidence) / 2) ** 2) + 1
     if others >= least:
         return ""
-    takes = f"it takes {least} or more of {examples}" if least <= examples else "it takes more test images"
+    takes = f"it takes {least} or more of {examples}" if least <= examples else f"it takes more test {noun}s"
     return (
-        f"{others} of {examples} test images have another label than the one that is the most frequent in training: "
+        f"{others} of {examples} test {noun}s have another label than the one that is the most frequent in training: "
         f"even a student that is always right could not be told from a predictor that always says that one; {takes}"
     )
 
 
-def _answers(gate: Gate, examples: int) -> Iterator[Shortfall]:
+def _answers(gate: Gate, examples: int, noun: str) -> Iterator[Shortfall]:
     """The shortfalls for accuracy, where each example is right or wrong."""
     sure = f"at a confidence of {100 * gate.confidence:g} %"
     if gate.margin > 0 and examples < (least := least_answers(gate.margin, gate.confidence)):
-        why = (
-            f"{examples} test images cannot rule out a loss of more than {100 * gate.margin:g} points {sure}, not even "
-        )
+        loss = f"a loss of more than {100 * gate.margin:g} points"
+        why = f"{examples} test {noun}s cannot rule out {loss} {sure}, not even "
         yield ("gate", "margin"), f"{why}for a student that answers all of them as the teacher does: {_it_takes(least)}"
     if gate.minimum is None or gate.minimum >= 1:
         return
     least = max(least_answers(1 - gate.minimum, gate.confidence), least_examples(gate.confidence))
     if examples < least:
-        why = f"{examples} test images cannot show an accuracy of {100 * gate.minimum:g} % {sure}, not even "
+        why = f"{examples} test {noun}s cannot show an accuracy of {100 * gate.minimum:g} % {sure}, not even "
         yield ("gate", "minimum"), f"{why}for a student that is always right: {_it_takes(least)}"
 
 

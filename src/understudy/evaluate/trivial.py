@@ -1,11 +1,10 @@
 """The trivial predictor, which ignores the example. A student has to beat it.
 
-It predicts the label shares of the training split for every image, and the token shares (a unigram model) for every
-token of a text. One is added to every count (Laplace 1812), so that labels and tokens not seen in training are
+It predicts the shares of the targets in the training split: of the labels for every image, and of the tokens (a unigram
+model) for every token of a text. One is added to every count (Laplace 1812), so that targets not seen in training are
 possible.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 from understudy.evaluate.answers import by_role
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.scoring import Scores
+from understudy.evaluate.task import evaluated_task
+from understudy.models.facts import output_size, read_facts
 
 CHUNK = 2**22  # tokens in a chunk
 
@@ -26,17 +27,14 @@ def trivial_results(examples: Path) -> dict[str, FloatArray]:
     Args:
         examples: the folder of an `examples` object.
     """
-    described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
-    if described["task"] == "image-classification":
-        train, test = (np.load(examples / f"{split}.labels.npy", mmap_mode="r") for split in ("train", "test"))
-        classes, ends = len(described["labels"]), np.arange(1, len(test) + 1)
-    else:
-        train, test = (np.load(examples / f"{split}.tokens.npy", mmap_mode="r") for split in ("train", "test"))
-        classes, ends = described["vocab_size"], np.load(examples / "test.offsets.npy")[1:]
+    facts = read_facts(examples)
+    task, classes = evaluated_task(facts["task"]), output_size(facts)
+    train, test = (task.targets(examples, split) for split in ("train", "test"))
+    predictions, _ = task.lengths(examples)
     counts = np.ones(classes)
     for _, chunk in _chunks(train):
         counts += np.bincount(chunk, minlength=classes)
-    return by_role("trivial", _scores(counts / counts.sum(), test, ends).arrays())
+    return by_role("trivial", _scores(counts / counts.sum(), test, np.cumsum(predictions)).arrays())
 
 
 def _scores(shares: FloatArray, targets: NDArray[Any], ends: NDArray[Any]) -> Scores:

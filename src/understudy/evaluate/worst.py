@@ -17,13 +17,14 @@ import numpy as np
 from understudy.data.records import ids_at
 from understudy.errors import printable_lines
 from understudy.evaluate.metrics import FloatArray
-from understudy.store.files import read_json
+from understudy.evaluate.task import evaluated_task
+from understudy.models.facts import Facts, read_facts
 
 MOST = 12
 """Maximum number of examples shown."""
 DIGITS = 12
 """Shown digits of a record's digest."""
-TOKENS, LETTERS = 120, 400
+LETTERS = 400
 """Maximum length of a text."""
 SIDE = 96
 """Minimum pixels of an image on the page; the maximum is LARGEST."""
@@ -54,60 +55,51 @@ def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list
         records: the folder of the `records` object that they were made from.
         per_example: the arrays of per_example.npz.
     """
-    facts = read_json(examples / "examples.json") or {}
+    facts = read_facts(examples)
     if "student.nll" not in per_example or "teacher.nll" not in per_example:
         return []
-    if facts["task"] == "causal-lm":
-        found = _texts(examples, per_example)
-    else:
-        found = _pictures(examples, per_example, [str(label) for label in facts["labels"]])
+    found = (_wrong if "labels" in facts else _behind)(examples, facts, per_example)
     places = sorted(example.number for example in found)
     ids = dict(zip(places, ids_at(records, "test", places), strict=True))
     return [replace(example, record=ids[example.number][:DIGITS]) for example in found]
 
 
-def _pictures(examples: Path, per_example: Mapping[str, Any], labels: list[str]) -> list[Example]:
-    images = np.load(examples / "test.images.npy", mmap_mode="r")
-    truth = np.load(examples / "test.labels.npy", mmap_mode="r")
+def _wrong(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
+    """The examples with a wrong answer of the student whose label is least likely to it."""
+    truth = evaluated_task(facts["task"]).targets(examples, "test")
     student, teacher = per_example["student.nll"], per_example["teacher.nll"]
-    wrong = np.flatnonzero(per_example["student.correct"] < 1)
     return [
-        Example(
-            number=number,
-            picture=_png(images[number]),
-            label=_shortened(labels[int(truth[number])]),
+        replace(
+            _shown(examples, facts, number),
+            label=_shortened(str(facts["labels"][int(truth[number])])),
             student=_chance(float(student[number])),
             teacher=_chance(float(teacher[number])),
         )
-        for number in _first(student, wrong)
+        for number in _first(student, np.flatnonzero(per_example["student.correct"] < 1))
     ]
 
 
-def _texts(examples: Path, per_example: Mapping[str, Any]) -> list[Example]:
-    from tokenizers import Tokenizer
-
-    tokens = np.load(examples / "test.tokens.npy", mmap_mode="r")
-    offsets = np.load(examples / "test.offsets.npy", mmap_mode="r")
+def _behind(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
+    """The texts on which the student is farthest behind its teacher, per byte."""
     length = per_example["weights.bytes"]
     student, teacher = per_example["student.nll"], per_example["teacher.nll"]
-    tokenizer = Tokenizer.from_file(str(examples / "tokenizer.json"))
     with np.errstate(invalid="ignore"):  # where both are infinite neither is behind
         behind = (student - teacher) / np.maximum(length, 1)
-    chosen = _first(behind, np.flatnonzero((behind > 0) & (length > 0)))
     return [
-        Example(
-            number=number,
-            text=_shortened(tokenizer.decode(_begin(tokens, offsets, number))),
+        replace(
+            _shown(examples, facts, number),
             student=_bits(float(student[number] / length[number])),
             teacher=_bits(float(teacher[number] / length[number])),
         )
-        for number in chosen
+        for number in _first(behind, np.flatnonzero((behind > 0) & (length > 0)))
     ]
 
 
-def _begin(tokens: Any, offsets: Any, number: int) -> list[int]:
-    start, end = int(offsets[number]), int(offsets[number + 1])
-    return [int(token) for token in tokens[start : min(end, start + TOKENS)]]
+def _shown(examples: Path, facts: Facts, number: int) -> Example:
+    content = evaluated_task(facts["task"]).shown(examples, facts, number)
+    if isinstance(content, str):
+        return Example(number, text=_shortened(content))
+    return Example(number, picture=_png(content))
 
 
 def _first(by: FloatArray, among: Any) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from understudy.models.facts import ADAPTERS, ADAPTERS_CONFIG, Facts
 from understudy.recipe import Lora, Model, PretrainedModel
+from understudy.recipe.tasks import load
 from understudy.store.files import read_json
 
 
@@ -27,7 +28,7 @@ def adapter_config(settings: Lora, began: Model, facts: Facts, layers: list[str]
         "base_model_name_or_path": model.get("pretrained"),
         "revision": model.get("revision"),
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM" if facts["task"] == "causal-lm" else None,
+        "task_type": load(facts["task"]).PEFT_TYPE,
         "r": settings.rank,
         "lora_alpha": settings.alpha,
         "lora_dropout": settings.dropout,

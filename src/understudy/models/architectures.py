@@ -15,12 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from understudy.recipe import Task
+from understudy.recipe import TaskName
+from understudy.recipe.tasks import load
 
-MAPPINGS: dict[Task, str] = {
-    "image-classification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
-    "causal-lm": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-}
 ROOT = "PreTrainedConfig"
 """The base class of all configurations; its bases have no settings."""
 
@@ -50,9 +47,9 @@ def model_types() -> frozenset[str]:
     return frozenset(_table("auto_mappings.py", "CONFIG_MAPPING_NAMES"))
 
 
-def types_for(task: Task) -> frozenset[str]:
+def types_for(task: TaskName) -> frozenset[str]:
     """The model types for a task; empty if transformers is not installed."""
-    return frozenset(_table("modeling_auto.py", MAPPINGS[task]))
+    return frozenset(_table("modeling_auto.py", load(task).ARCHITECTURES))
 
 
 def settings(model_type: str) -> frozenset[str] | None:
@@ -103,17 +100,17 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def other_head(config: Mapping[str, Any], task: Task) -> str | None:
+def other_head(config: Mapping[str, Any], task: TaskName) -> str | None:
     """The class that a config.json names, if it is for another task; None otherwise.
 
     transformers loads a language model from weights with any head, drops the head, and gives no warning if the last
     layer is tied. A class without a head is accepted: it is a base model, whose last layer may be tied too.
     """
     named = config.get("architectures")
-    if task != "causal-lm" or not isinstance(named, list):
+    if load(task).LABELLED or not isinstance(named, list):
         return None
     names = [name for name in named if isinstance(name, str)]
-    known = set(_table("modeling_auto.py", MAPPINGS[task]).values())
+    known = set(_table("modeling_auto.py", load(task).ARCHITECTURES).values())
     fits = any(name in known or "For" not in name or name.endswith(LANGUAGE_HEADS) for name in names)
     return None if fits or not names or config.get("auto_map") else names[0]
 
@@ -126,9 +123,9 @@ def is_composite(model_type: str) -> bool:
     return "text_config" in names and "vocab_size" not in names
 
 
-def composite(model_type: str) -> str:
-    """The error message for a composite architecture that is named for a new language model."""
-    texts = [name for name in (f"{model_type}_text", f"{model_type}_text_model") if name in types_for("causal-lm")]
+def composite(model_type: str, task: TaskName) -> str:
+    """The error message for a composite architecture that is named for a new model of texts."""
+    texts = [name for name in (f"{model_type}_text", f"{model_type}_text_model") if name in types_for(task)]
     advice = f"take {texts[0]}, with its settings" if texts else "take an architecture for text alone"
     return f"{model_type} reads more than text, and its settings for text are in a part of its configuration; {advice}"
 

@@ -13,7 +13,8 @@ from understudy.errors import InputError
 from understudy.models import remote_code
 from understudy.models.facts import Description
 from understudy.models.tasks import task_model
-from understudy.recipe import Task
+from understudy.recipe import TaskName
+from understudy.recipe.tasks import load
 
 
 def build_model(description: Description, where: str = "model") -> nn.Module:
@@ -155,15 +156,11 @@ def _check_module(net: object, factory: str, where: str) -> None:
         raise InputError(f"{where}.factory: {factory} returned lazy modules; give their sizes, which the data decides")
 
 
-def auto_class(task: Task) -> Any:
+def auto_class(task: TaskName) -> Any:
     """The transformers class that builds a task's models from their configuration."""
-    if task == "causal-lm":
-        from transformers import AutoModelForCausalLM
+    import transformers
 
-        return AutoModelForCausalLM
-    from transformers import AutoModelForImageClassification
-
-    return AutoModelForImageClassification
+    return getattr(transformers, load(task).AUTO_MODEL)
 
 
 def tied_weights(model: nn.Module) -> set[str]:

@@ -13,16 +13,15 @@ from understudy.models.facts import (
     Description,
     Factory,
     Facts,
-    ImageTransformers,
-    TextTransformers,
     Transformers,
-    about_images,
-    about_texts,
+    TransformersDescription,
+    about,
     first_token,
+    predicts_tokens,
     shape_of,
 )
 from understudy.models.text_config import text_config
-from understudy.recipe import ArchitectureModel, FactoryModel, Model
+from understudy.recipe import ArchitectureModel, FactoryModel, Model, TaskName
 
 
 def describe(model: Model, facts: Facts, where: str) -> Description:
@@ -39,18 +38,12 @@ def describe(model: Model, facts: Facts, where: str) -> Description:
     shape = shape_of(facts)
     if isinstance(model, FactoryModel):
         factory: Factory = {"kind": "factory", "factory": model.factory, "kwargs": _kwargs(model, shape, where)}
-        if facts["task"] == "causal-lm":
-            return {**about_texts(facts), **factory}
-        return {**about_images(facts), **factory}
+        return {**about(facts), **factory}
     assert isinstance(model, ArchitectureModel)
     net: Transformers = {"kind": "transformers", "config": _config(model, shape, facts, where)}
-    if facts["task"] == "causal-lm":
-        texts: TextTransformers = {**about_texts(facts), **net}
-        _check_build(texts, where)
-        return texts
-    images: ImageTransformers = {**about_images(facts), **net}
-    _check_build(images, where)
-    return images
+    description: TransformersDescription = {**about(facts), **net}
+    _check_build(description, where)
+    return description
 
 
 def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:
@@ -69,7 +62,7 @@ def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:
     return kwargs
 
 
-def _check_build(description: ImageTransformers | TextTransformers, where: str) -> None:
+def _check_build(description: TransformersDescription, where: str) -> None:
     """Build the model without memory, so that a contradictory configuration is reported before any work."""
     try:
         with torch.device("meta"):
@@ -84,7 +77,7 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    known = _known_settings(model, where)
+    known = _known_settings(model, facts["task"], where)
     for key in model.config:
         if key not in known and key not in shape:
             raise InputError(f"{where}.config.{key}: {model.type} has no such setting{meant(key, known)}")
@@ -94,12 +87,12 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
         if model.config.get(key, value) != value:
             raise InputError(f"{where}.config.{key}: is {model.config[key]}, the data has {value}; leave it out")
     defaults: Config = {}
-    if facts["task"] == "causal-lm":
+    if "eos_id" in facts:
         defaults = {"bos_token_id": first_token(facts), "eos_token_id": facts["eos_id"]}
         served = facts.get("special_ids", {})
         # Not pad_token_id: torch.nn.Embedding would not train that token, which may be the end-of-text token as well.
         defaults |= {key: value for key, value in served.items() if key != "pad_token_id"}
-        if "is_decoder" in known:
+        if "is_decoder" in known and predicts_tokens(facts):
             defaults["is_decoder"] = True  # otherwise attention is not causal
     try:
         config = AutoConfig.for_model(model.type, **{**defaults, **shape, **model.config})
@@ -110,7 +103,7 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     return dict(config.to_diff_dict())
 
 
-def _known_settings(model: ArchitectureModel, where: str) -> Config:
+def _known_settings(model: ArchitectureModel, task: TaskName, where: str) -> Config:
     """An architecture's settings: those of its configuration with defaults, aliases, and those that only its network
     reads.
     """
@@ -123,7 +116,7 @@ def _known_settings(model: ArchitectureModel, where: str) -> Config:
         hint = meant(model.type, CONFIG_MAPPING_NAMES)
         raise InputError(f"{where}.type: transformers has no architecture {model.type!r}{hint}") from error
     if type(text_config(found)) is not type(found):
-        raise InputError(f"{where}.type: {composite(model.type)}")
+        raise InputError(f"{where}.type: {composite(model.type, task)}")
     return {**found.to_dict(), **dict.fromkeys([*found.attribute_map, *asked_for(model.type)])}
 
 
@@ -134,19 +127,19 @@ def check_config(config: Any, facts: Facts, where: str) -> None:
         InputError: its architecture is for another task, has no layers, is not causal, or has too few positions.
     """
     task = facts["task"]
-    about = text_config(config) if task == "causal-lm" else config
-    layers = getattr(about, "num_hidden_layers", None)
+    described = text_config(config) if "sequence_length" in facts else config
+    layers = getattr(described, "num_hidden_layers", None)
     if isinstance(layers, int) and layers < 1:
         raise InputError(f"{where}: has {layers} layers; it needs at least one")
     if type(config) not in auto_class(task)._model_mapping and not getattr(config, "auto_map", None):
         raise InputError(f"{where}: {config.model_type} is no architecture for the task {task}")
-    if task == "causal-lm" and not getattr(config, "is_decoder", True) and "is_decoder" in type(config)().to_dict():
+    if predicts_tokens(facts) and not getattr(config, "is_decoder", True) and "is_decoder" in type(config)().to_dict():
         raise InputError(
             f"{where}: a {config.model_type} sees the tokens that it is to predict unless its config says "
             "is_decoder: true; take another model"
         )
-    longest = getattr(about, "max_position_embeddings", None)
-    if facts["task"] == "causal-lm" and longest and longest < facts["sequence_length"]:
+    longest = getattr(described, "max_position_embeddings", None)
+    if "sequence_length" in facts and longest and longest < facts["sequence_length"]:
         raise InputError(
             f"{where}: sees {longest} positions, data.text.sequence_length is {facts['sequence_length']}; "
             "make that smaller or take a model that sees more"

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict, TypeGuard
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 DESCRIPTION = "understudy.json"
 """A saved model's description, beside its weights."""
@@ -33,18 +33,6 @@ class ImageShape(TypedDict):
     """The background of transparent images, if it is not white."""
 
 
-class AboutImages(TypedDict):
-    """Facts about examples and models of the task image-classification."""
-
-    task: Literal["image-classification"]
-    labels: list[str]
-    image: ImageShape
-    mean: list[float]
-    """The mean of x / 255, per channel."""
-    std: list[float]
-    """The standard deviation of x / 255, per channel."""
-
-
 class SpecialIds(TypedDict):
     """Ids of special tokens, with their names in a model's config.json."""
 
@@ -53,23 +41,44 @@ class SpecialIds(TypedDict):
     pad_token_id: NotRequired[int]
 
 
-class AboutTexts(TypedDict):
-    """Facts about examples and models of the task causal-lm."""
+class Facts(TypedDict):
+    """Facts about examples and the models of them. The task decides which are there."""
 
-    task: Literal["causal-lm"]
-    vocab_size: int
-    eos_id: int
+    task: str
+    labels: NotRequired[list[str]]
+    """The labels, one of which each example has."""
+    image: NotRequired[ImageShape]
+    mean: NotRequired[list[float]]
+    """The mean of x / 255, per channel."""
+    std: NotRequired[list[float]]
+    """The standard deviation of x / 255, per channel."""
+    vocab_size: NotRequired[int]
+    eos_id: NotRequired[int]
     bos_id: NotRequired[int]
     """The first token of a document's inputs, if the tokenizer adds one; without it, inputs begin with the end-of-text
     token. It is context, and never a target."""
     special_ids: NotRequired[SpecialIds]
     """Special tokens of a pretrained tokenizer, for servers; training does not read them."""
-    sequence_length: int
+    sequence_length: NotRequired[int]
     packing: NotRequired[Literal["documents"]]
     """Set for examples whose sequences consist of whole documents; not part of a model's description."""
+    tokens: NotRequired[dict[str, int]]
+    """Number of tokens by split, end-of-text tokens included; not part of a model's description."""
 
 
-Facts = AboutImages | AboutTexts
+ABOUT = (
+    "task",
+    "labels",
+    "image",
+    "mean",
+    "std",
+    "vocab_size",
+    "eos_id",
+    "sequence_length",
+    "bos_id",
+    "special_ids",
+)
+"""The facts about examples that belong in a model's description."""
 
 
 class Transformers(TypedDict):
@@ -89,67 +98,53 @@ class Factory(TypedDict):
     kwargs: dict[str, Any]
 
 
-class ImageTransformers(AboutImages, Transformers):
-    """understudy.json of an image classifier from transformers."""
+class TransformersDescription(Facts, Transformers):
+    """understudy.json of a model from transformers."""
 
 
-class ImageFactory(AboutImages, Factory):
-    """understudy.json of a user's image classifier."""
+class FactoryDescription(Facts, Factory):
+    """understudy.json of a user's model."""
 
 
-class TextTransformers(AboutTexts, Transformers):
-    """understudy.json of a language model from transformers."""
+Description = TransformersDescription | FactoryDescription
 
 
-class TextFactory(AboutTexts, Factory):
-    """understudy.json of a user's language model."""
-
-
-Description = ImageTransformers | ImageFactory | TextTransformers | TextFactory
-
-
-def about_images(facts: AboutImages) -> AboutImages:
+def about(facts: Facts) -> Facts:
     """The facts about examples that belong in a model's description."""
-    return {
-        "task": facts["task"],
-        "labels": facts["labels"],
-        "image": facts["image"],
-        "mean": facts["mean"],
-        "std": facts["std"],
-    }
+    kept = {key: value for key, value in facts.items() if key in ABOUT}
+    return cast("Facts", kept)
 
 
-def about_texts(facts: AboutTexts) -> AboutTexts:
-    """The facts about examples that belong in a model's description."""
-    kept: AboutTexts = {
-        "task": facts["task"],
-        "vocab_size": facts["vocab_size"],
-        "eos_id": facts["eos_id"],
-        "sequence_length": facts["sequence_length"],
-    }
-    if "bos_id" in facts:
-        kept["bos_id"] = facts["bos_id"]
-    if "special_ids" in facts:
-        kept["special_ids"] = facts["special_ids"]
-    return kept
+def predicts_tokens(facts: Facts) -> bool:
+    """Whether a model predicts the next token at each position of a sequence, and not a label."""
+    return "labels" not in facts
 
 
-def first_token(facts: AboutTexts) -> int:
+def output_size(facts: Facts) -> int:
+    """The number of a prediction's logits."""
+    return len(facts["labels"]) if "labels" in facts else facts["vocab_size"]
+
+
+def first_token(facts: Facts) -> int:
     """The token from which a document's first token is predicted."""
     return facts.get("bos_id", facts["eos_id"])
 
 
-def keeps_apart(facts: Facts) -> TypeGuard[AboutTexts]:
+def keeps_apart(facts: Facts) -> bool:
     """Whether sequences consist of several documents, each of which attends to itself alone."""
     return "packing" in facts
 
 
 def shape_of(facts: Facts) -> dict[str, int]:
     """A model's settings that follow from its examples, under transformers' names."""
-    if facts["task"] == "causal-lm":
-        return {"vocab_size": facts["vocab_size"]}
-    image = facts["image"]
-    return {"num_labels": len(facts["labels"]), "image_size": image["size"], "num_channels": image["channels"]}
+    shape = {}
+    if "labels" in facts:
+        shape["num_labels"] = len(facts["labels"])
+    if "image" in facts:
+        shape |= {"image_size": facts["image"]["size"], "num_channels": facts["image"]["channels"]}
+    if "vocab_size" in facts:
+        shape["vocab_size"] = facts["vocab_size"]
+    return shape
 
 
 def read_facts(examples: Path) -> Facts:

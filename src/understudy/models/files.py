@@ -19,8 +19,7 @@ from understudy.models.facts import (
     TOKENIZER_FILES,
     Config,
     Description,
-    ImageTransformers,
-    TextTransformers,
+    TransformersDescription,
 )
 from understudy.models.initial import compute_buffers
 from understudy.models.rounded import Rounded
@@ -68,23 +67,23 @@ def _texts(description: Description) -> dict[str, str]:
     return texts
 
 
-def _config(description: ImageTransformers | TextTransformers) -> Config:
+def _config(description: TransformersDescription) -> Config:
     """The content of config.json, so that transformers alone can load the model."""
     config = dict(description["config"])
     if not config.get("architectures"):  # built from a recipe; a pretrained model's configuration is complete
         kind = _kind(description)
         config["architectures"] = [str(auto_class(description["task"])._model_mapping[type(kind)].__name__)]
-        ids = description.get("special_ids", {}) if description["task"] == "causal-lm" else {}
+        ids = description.get("special_ids", {})
         padding = ids.get("pad_token_id")
         if padding is not None and getattr(kind, "pad_token_id", None) is None:  # some compute positions from it
             config["pad_token_id"] = padding
-    if description["task"] == "image-classification":
+    if "labels" in description:
         config["id2label"] = {str(index): label for index, label in enumerate(description["labels"])}
         config["label2id"] = {label: index for index, label in enumerate(description["labels"])}
     return config
 
 
-def _kind(description: ImageTransformers | TextTransformers) -> Any:
+def _kind(description: TransformersDescription) -> Any:
     """The model's transformers configuration object."""
     from transformers import AutoConfig
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import InputError
-from understudy.models.facts import DESCRIPTION, AboutImages
+from understudy.models.facts import DESCRIPTION, Facts
 from understudy.recipe import PretrainedModel
 from understudy.store.files import read_json
 
@@ -33,7 +33,7 @@ Moments = tuple[list[float], list[float]]
 """Mean and standard deviation of x / 255, per channel."""
 
 
-def normalization(model: PretrainedModel, source: Path, facts: AboutImages, where: str) -> Moments:
+def normalization(model: PretrainedModel, source: Path, facts: Facts, where: str) -> Moments:
     """The mean and deviation with which the model's inputs were normalised in its training.
 
     Args:

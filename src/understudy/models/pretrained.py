@@ -10,16 +10,13 @@ from understudy.errors import InputError
 from understudy.models import remote_code
 from understudy.models.architectures import other_head
 from understudy.models.facts import (
-    AboutImages,
-    AboutTexts,
     Config,
     Description,
     Facts,
-    ImageTransformers,
-    TextTransformers,
     Transformers,
-    about_images,
-    about_texts,
+    TransformersDescription,
+    about,
+    predicts_tokens,
     read_facts,
 )
 from understudy.models.labels import output_order, put_into_order
@@ -80,7 +77,7 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
     facts = read_facts(examples)
     source = own_files(model, where, weights=True)
     net = _load(model, source, folder, facts, where, head)
-    if facts["task"] == "image-classification" and head == "kept":
+    if "labels" in facts and head == "kept":
         order = output_order(net.config.id2label, model.labels, facts["labels"], where)
         put_into_order(net, order, facts["labels"], where)
     description = _description(model, net.config, source, facts, where)
@@ -112,7 +109,7 @@ def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head) -> De
 
 def _kept_config(config: Any, facts: Facts) -> Any:
     """The configuration of the part that is kept of a composite model."""
-    return language_config(config) if facts["task"] == "causal-lm" else config
+    return language_config(config) if predicts_tokens(facts) else config
 
 
 def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, where: str, head: Head) -> Any:
@@ -140,7 +137,7 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
                 output_loading_info=True,
             )
     _check_weights(net, loaded, f"{where}.pretrained", head)
-    if facts["task"] == "causal-lm":
+    if predicts_tokens(facts):
         with _in_words(model, where):
             net = language_model(net)
         net.config = built_from(net.config, config)
@@ -189,7 +186,7 @@ def _refuse_quantised(config: Any, model: PretrainedModel, place: str) -> None:
 
 
 def _new_labels(facts: Facts, head: Head) -> Config:
-    if facts["task"] != "image-classification" or head == "kept":
+    if "labels" not in facts or head == "kept":
         return {}
     labels = facts["labels"]
     return {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
@@ -217,19 +214,20 @@ def _refuse_no_numbers(net: Any, place: str) -> None:
 
 def _description(
     model: PretrainedModel, config: Any, source: Path, facts: Facts, where: str
-) -> ImageTransformers | TextTransformers:
+) -> TransformersDescription:
     net: Transformers = {"kind": "transformers", "config": config.to_diff_dict()}
     if getattr(config, "auto_map", None) and model.trust_remote_code:
         net["code"] = remote_code.read(source)
-    if facts["task"] == "causal-lm":
+    description: TransformersDescription = {**about(facts), **net}
+    if "vocab_size" in facts:
         _check_vocabulary(config, facts, where)
-        return {**about_texts(facts), **net}
-    _check_shape(config, facts, where)
-    mean, std = normalization(model, source, facts, where)
-    return {**about_images(facts), **net, "mean": mean, "std": std}
+    if "image" in facts:
+        _check_shape(config, facts, where)
+        description["mean"], description["std"] = normalization(model, source, facts, where)
+    return description
 
 
-def _check_vocabulary(config: Any, facts: AboutTexts, where: str) -> None:
+def _check_vocabulary(config: Any, facts: Facts, where: str) -> None:
     size = getattr(text_config(config), "vocab_size", None)
     if size is None:
         raise InputError(f"{where}: {config.model_type} does not say how many tokens it knows; take another model")
@@ -242,7 +240,7 @@ def _check_vocabulary(config: Any, facts: AboutTexts, where: str) -> None:
         )
 
 
-def _check_shape(config: Any, facts: AboutImages, where: str) -> None:
+def _check_shape(config: Any, facts: Facts, where: str) -> None:
     size = getattr(config, "image_size", facts["image"]["size"])
     channels = getattr(config, "num_channels", facts["image"]["channels"])
     if (size, channels) != (facts["image"]["size"], facts["image"]["channels"]):

@@ -6,7 +6,7 @@ tokens, int64 (B, L), to logits (B, L, vocabulary).
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from understudy.models.facts import Facts
 from understudy.models.outputs import Outputs, States, plain_linear
 from understudy.recipe.objectives import Extra
+from understudy.recipe.tasks import load
 
 NOTHING: frozenset[Extra] = frozenset()
 
@@ -148,8 +149,13 @@ def _no_view(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor._is_view() else tensor
 
 
+class Wraps(Protocol):
+    """A task, as its models see it."""
+
+    def wrap(self, net: nn.Module, facts: Facts) -> nn.Module:
+        """The network with the task's inputs and outputs."""
+
+
 def task_model(net: nn.Module, description: Facts) -> nn.Module:
     """Wrap a bare network for its task."""
-    if description["task"] == "causal-lm":
-        return TextModel(net, description["vocab_size"])
-    return ImageModel(net, description["mean"], description["std"])
+    return cast("Wraps", load(description["task"])).wrap(net, description)

@@ -22,8 +22,7 @@ from understudy.models.facts import (
     TOKENIZER_FILES,
     Description,
     Facts,
-    about_images,
-    about_texts,
+    about,
     read_description,
     read_facts,
     shape_of,
@@ -108,11 +107,11 @@ def check_delivered(folder: Path, model: Model, train: Train, examples: Path, wh
     if isinstance(model, PretrainedModel):
         _check_pretrained(found, model, facts, folder, where)
         return
-    about: Mapping[str, object] = about_texts(facts) if facts["task"] == "causal-lm" else about_images(facts)
+    own: Mapping[str, object] = about(facts)
     if isinstance(model, FactoryModel):
-        rest, expected = "kwargs", {**about, "kind": "factory", "factory": model.factory}
+        rest, expected = "kwargs", {**own, "kind": "factory", "factory": model.factory}
     else:
-        rest, expected = "config", {**about, "kind": "transformers"}
+        rest, expected = "config", {**own, "kind": "transformers"}
     said = {key: value for key, value in found.items() if key != rest}
     if said != expected:
         raise _refusal(folder, f"is no {where} of this recipe ({_difference(said, expected)})")
@@ -188,7 +187,7 @@ def _check_pretrained(found: Description, model: PretrainedModel, facts: Facts, 
         raise _refusal(folder, f"names the code {found['factory']}, and {where} is a pretrained model")
     if "code" in found and not model.trust_remote_code:
         raise _refusal(folder, f"brings code of its own, and {where} does not say trust_remote_code: true")
-    own = about_texts(facts) if facts["task"] == "causal-lm" else about_images(facts)
+    own = about(facts)
     said = {key: value for key, value in own.items() if key not in ("mean", "std")}  # set by the model's files
     if any(found.get(key) != value for key, value in said.items()):
         raise _refusal(folder, "is of other examples")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from understudy.models.facts import keeps_apart
+from understudy.models.facts import keeps_apart, predicts_tokens
 from understudy.parallel.heads import HEADS
 from understudy.plan.trace import Planned
 from understudy.recipe import AXES, Degrees
@@ -51,7 +51,7 @@ def _of_sequences(planned: Planned, degrees: Degrees) -> str | None:
     facts = planned.examples.facts
     if degrees.cp == 1:
         return None
-    if facts["task"] != "causal-lm":
+    if not predicts_tokens(facts):
         return "there are no sequences to split"
     if facts["sequence_length"] % degrees.sequence_parts:
         return f"sequences of {facts['sequence_length']} do not divide into {degrees.sequence_parts} parts"

@@ -4,6 +4,7 @@ from understudy.data.raw import Broken
 from understudy.data.sources.registry import read
 from understudy.errors import InputError
 from understudy.recipe import Recipe, Train
+from understudy.recipe.tasks import load
 
 ENOUGH = 2**28
 """Bytes of records that are sampled; the others are assumed to be alike."""
@@ -33,9 +34,9 @@ def training_examples(recipe: Recipe) -> int | None:
     shares = {"test": recipe.data.test, "validation": recipe.data.validation}
     fraction = 1 - sum(share for split, share in shares.items() if split not in splits)
     fraction *= reading.total / count if count else 0.0
-    if recipe.task == "causal-lm":
-        return round(fraction * length / TOKEN / recipe.text.sequence_length)
-    return round(fraction * trained)
+    if load(recipe.task).LABELLED:
+        return round(fraction * trained)
+    return round(fraction * length / TOKEN / recipe.text.sequence_length)
 
 
 def steps_of(train: Train, examples: int | None) -> int | None:

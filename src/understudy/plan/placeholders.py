@@ -8,12 +8,13 @@ from torch import Tensor
 from understudy.data.loader import Indices
 from understudy.data.tokenizer import pretrained, vocabulary_size
 from understudy.models.describe import describe
-from understudy.models.facts import AboutTexts, Description, Facts, keeps_apart
+from understudy.models.facts import Description, Facts, keeps_apart, predicts_tokens
 from understudy.models.pretrained import Head, foreseen
 from understudy.recipe import Model, PretrainedModel, Recipe
+from understudy.recipe.tasks import load
 
-CLASSES = 10
-"""Labels assumed for images before they are counted; the last layer is small."""
+LABELS = 10
+"""Labels assumed before they are counted; the last layer is small."""
 
 
 def tokens_of(recipe: Recipe) -> int:
@@ -22,7 +23,7 @@ def tokens_of(recipe: Recipe) -> int:
     Raises:
         InputError: the pretrained tokenizer does not exist.
     """
-    if recipe.task != "causal-lm":
+    if not recipe.takes("data.text"):
         return 0
     settings = recipe.text.tokenizer
     return vocabulary_size(pretrained(settings)[0]) if settings.pretrained else settings.vocab_size
@@ -35,25 +36,18 @@ def facts_of(recipe: Recipe, tokens: int) -> Facts:
         recipe: the recipe, before its data is read.
         tokens: the size of the vocabulary, for texts.
     """
-    if recipe.task == "causal-lm":
-        text = recipe.text
-        facts: AboutTexts = {
-            "task": "causal-lm",
-            "vocab_size": tokens,
-            "eos_id": 0,
-            "sequence_length": text.sequence_length,
-        }
-        if text.packing == "documents":
+    facts: Facts = {"task": recipe.task}
+    if load(recipe.task).LABELLED:
+        facts["labels"] = [str(label) for label in range(LABELS)]
+    if recipe.takes("data.image"):
+        channels = recipe.image.channels
+        facts["image"] = {"size": recipe.image.size, "channels": channels}
+        facts["mean"], facts["std"] = [0.5] * channels, [0.5] * channels
+    if recipe.takes("data.text"):
+        facts |= {"vocab_size": tokens, "eos_id": 0, "sequence_length": recipe.text.sequence_length}
+        if recipe.text.packing == "documents":
             facts["packing"] = "documents"
-        return facts
-    image = recipe.image
-    return {
-        "task": "image-classification",
-        "labels": [str(label) for label in range(CLASSES)],
-        "image": {"size": image.size, "channels": image.channels},
-        "mean": [0.5] * image.channels,
-        "std": [0.5] * image.channels,
-    }
+    return facts
 
 
 def description_of(model: Model, facts: Facts, where: str, head: Head) -> Description:
@@ -85,12 +79,13 @@ class PlaceholderExamples:
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and labels of these examples."""
-        if self.facts["task"] == "causal-lm":
-            shape = (len(indices), self.facts["sequence_length"])
-            return torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
-        image = self.facts["image"]
-        pixels = torch.zeros(len(indices), image["channels"], image["size"], image["size"], dtype=torch.uint8)
-        return pixels, torch.zeros(len(indices), dtype=torch.int64)
+        if "image" in self.facts:
+            image = self.facts["image"]
+            inputs = torch.zeros(len(indices), image["channels"], image["size"], image["size"], dtype=torch.uint8)
+        else:
+            inputs = torch.zeros(len(indices), self.facts["sequence_length"], dtype=torch.int64)
+        targets = inputs.shape if predicts_tokens(self.facts) else inputs.shape[:1]
+        return inputs, torch.zeros(targets, dtype=torch.int64)
 
     def positions(self, indices: Indices) -> Tensor | None:
         """The position of each token in its document; None unless sequences keep several documents apart."""
@@ -100,4 +95,4 @@ class PlaceholderExamples:
 
     def targets(self, indices: Indices) -> int:
         """The number of targets in these examples."""
-        return len(indices) * (self.facts["sequence_length"] if self.facts["task"] == "causal-lm" else 1)
+        return len(indices) * (self.facts["sequence_length"] if predicts_tokens(self.facts) else 1)

@@ -83,9 +83,9 @@ def _device(resources: Resources) -> Literal["cpu", "cuda"]:
 def _fewest(recipe: Recipe) -> Facts:
     """The expected examples, with the fewest possible tokens or labels."""
     facts = facts_of(recipe, FEWEST_TOKENS)
-    if facts["task"] == "causal-lm":
-        return facts
-    return {**facts, "labels": facts["labels"][:FEWEST_LABELS]}
+    if "labels" in facts:
+        facts["labels"] = facts["labels"][:FEWEST_LABELS]
+    return facts
 
 
 def _bytes(model: Model, facts: Facts, where: str) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from understudy.models.build import tried_model
-from understudy.models.facts import Description
+from understudy.models.facts import Description, predicts_tokens
 from understudy.plan.weights import weights_of
 from understudy.recipe import EvaluatePrecision
 
@@ -42,7 +42,7 @@ def _cache(description: Description, where: str) -> int | None:
 
     Windows, and heads that share keys, are thus as in its code.
     """
-    if description["task"] != "causal-lm":
+    if not predicts_tokens(description):
         return 0
     if description["kind"] == "factory" or description.get("code"):
         return None

@@ -19,7 +19,7 @@ from understudy.data.loader import part_width
 from understudy.errors import InputError
 from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
-from understudy.models.facts import Description, keeps_apart
+from understudy.models.facts import Description, keeps_apart, output_size
 from understudy.models.float8 import in_float8
 from understudy.models.parts import kept
 from understudy.models.tasks import TextModel
@@ -110,7 +110,7 @@ def trace(
     if planned.train.offload:
         raise InputError(f"{planned.where}.offload: offloaded memory is not planned; leave it out to plan")
     facts = planned.examples.facts
-    vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
+    vocabulary = output_size(facts)
     ledger = Ledger(vocabulary, GRAIN[device])
     simulated = simulated_rank(planned.train, degrees, rank, precision)
     with simulated as spread, attention_of(device, packed=keeps_apart(facts)):

@@ -6,16 +6,13 @@ from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, Pre
 from understudy.recipe.objectives import Objectives, ObjectiveSection
 from understudy.recipe.roles import Candidate
 from understudy.recipe.schema import (
-    METRICS,
     Evaluate,
     EvaluatePrecision,
     Gate,
     JobResources,
-    MetricName,
     Recipe,
     Resources,
     Student,
-    Task,
     Teacher,
     TeacherPrecision,
     Train,
@@ -32,11 +29,11 @@ from understudy.recipe.strategy import (
     StrategyName,
     degrees,
 )
+from understudy.recipe.tasks import MetricName, TaskName
 from understudy.recipe.training import Augment, Guard, Optimizer, RandAugment, Schedule
 
 __all__ = [
     "AXES",
-    "METRICS",
     "ArchitectureModel",
     "Augment",
     "Candidate",
@@ -68,7 +65,7 @@ __all__ = [
     "Section",
     "StrategyName",
     "Student",
-    "Task",
+    "TaskName",
     "Teacher",
     "TeacherPrecision",
     "Text",

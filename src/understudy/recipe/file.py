@@ -145,7 +145,7 @@ def schema() -> dict[str, object]:
 
 def completed(recipe: Recipe) -> Recipe:
     """The recipe with the defaults that depend on its task or name written out."""
-    shape = {"text": recipe.text} if recipe.task == "causal-lm" else {"image": recipe.image}
+    shape = {name: getattr(recipe, name) for name in ("image", "text") if recipe.takes(f"data.{name}")}
     names = {"model": recipe.model_name, "experiment": recipe.experiment}
     return recipe.model_copy(
         update={

@@ -11,6 +11,6 @@ TOKENIZER = "data.text.tokenizer"
 def hub_ids(recipe: Recipe) -> dict[str, str]:
     """Hub ids by their path in the recipe."""
     named = {where: model.pretrained for where, model in recipe.models.items() if isinstance(model, PretrainedModel)}
-    if recipe.task == "causal-lm" and recipe.text.tokenizer.pretrained:
+    if recipe.takes("data.text") and recipe.text.tokenizer.pretrained:
         named[TOKENIZER] = recipe.text.tokenizer.pretrained
     return {where: name for where, name in named.items() if not name.startswith(FOLDERS)}

@@ -118,25 +118,16 @@ Distill = Annotated[Objectives, BeforeValidator(_refuse_the_old_form), AfterVali
 
 def without_teacher() -> Objectives:
     """The objectives of a training without a teacher."""
-    return _sections(({"type": "labels"},))
+    return _sections({"type": "labels"})
 
 
-def default_objectives(task: str) -> Objectives:
-    """A student's objectives where the recipe has none; empty for an unknown task."""
-    return _sections(DEFAULTS.get(task, ()))
-
-
-def _mixed(labels: float, temperature: float) -> tuple[dict[str, Any], ...]:
+def labels_and_logits(labels: float, temperature: float) -> Objectives:
+    """The objectives of a student by default: the labels with a weight, and the teacher's logits with the rest of 1."""
     soft = {"type": "logits", "weight": round(1 - labels, 6), "temperature": temperature}
-    return {"type": "labels", "weight": labels}, soft
+    return _sections({"type": "labels", "weight": labels}, soft)
 
 
-DEFAULTS = {"image-classification": _mixed(0.3, 2.0), "causal-lm": _mixed(0.2, 1.0)}
-"""A student's default objectives by task, chosen with benchmarks/defaults.py. The earlier default of both tasks, labels
-0.1 and logits 0.9 at T = 4, made students of text 10 % worse than their control."""
-
-
-def _sections(values: tuple[dict[str, Any], ...]) -> Objectives:
+def _sections(*values: dict[str, Any]) -> Objectives:
     return _adapter().validate_python(values)
 
 

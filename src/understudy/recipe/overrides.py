@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from understudy.errors import InputError
 from understudy.recipe import yaml
 from understudy.recipe.errors import shown
-from understudy.recipe.objectives import default_objectives
+from understudy.recipe.tasks import TASKS, default_objectives
 from understudy.recipe.yaml import Place, Value, Values
 
 DISTILL_PLACE = ("student", "distill")
@@ -130,7 +130,7 @@ def _put(section: Values | list[Value], key: str | int, value: Value) -> None:
 
 def _default(place: Place, task: Value) -> Value:
     """The default of a section that the recipe leaves out, for an override to change."""
-    if place == DISTILL_PLACE and isinstance(task, str):
+    if place == DISTILL_PLACE and isinstance(task, str) and task in TASKS:
         return [objective.model_dump(mode="json") for objective in default_objectives(task)]
     return {}
 

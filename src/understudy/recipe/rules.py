@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from understudy.recipe.models import Model, Normalization, PretrainedModel
 from understudy.recipe.places import Conflict, Place
 from understudy.recipe.precision_rules import teacher
-from understudy.recipe.schema import METRICS, Evaluate, MetricName, Recipe, Resources, Train
+from understudy.recipe.schema import Evaluate, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, degrees
+from understudy.recipe.tasks import MetricName, load
 from understudy.recipe.training_rules import job_conflicts
 
 LEAST_MARGIN = 1e-6
@@ -20,6 +21,7 @@ UNDECIDABLE: dict[MetricName, str] = {
 
 def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     """The contradictions in a recipe: each path, and the fix."""
+    yield from _of_other_tasks(recipe)
     yield from _data(recipe)
     yield from _models(recipe)
     yield from _packing(recipe)
@@ -38,6 +40,29 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
     if recipe.candidate == "control" and not recipe.student.control:
         yield ("register", "control"), "no control is trained; set student.control to true, or leave this out"
+
+
+def _of_other_tasks(recipe: Recipe) -> Iterator[Conflict]:
+    """Settings that do not apply to the recipe's task."""
+    for setting, place in specific(recipe):
+        if not recipe.takes(setting):
+            yield place, f"does not apply to the task {recipe.task}; remove it"
+
+
+def specific(recipe: Recipe) -> Iterator[tuple[str, Place]]:
+    """The settings in a recipe that only some tasks have: the name in the tasks' SETTINGS, and the path."""
+    for name in ("image", "text"):
+        if getattr(recipe.data, name):
+            yield f"data.{name}", ("data", name)
+    for where, model in recipe.models.items():
+        for name in ("normalization", "labels"):
+            if isinstance(model, PretrainedModel) and getattr(model, name) is not None:
+                yield f"model.{name}", (*where.split("."), name)
+    if recipe.evaluate.stride:
+        yield "evaluate.stride", ("evaluate", "stride")
+    for role, train in (("teacher", recipe.teacher.train), ("student", recipe.student.train)):
+        if train and train.augment:
+            yield "train.augment", (role, "train", "augment")
 
 
 def _teacher_shards(recipe: Recipe) -> Iterator[Conflict]:
@@ -74,10 +99,6 @@ def _data(recipe: Recipe) -> Iterator[Conflict]:
     if data.source.type not in fitting:
         why = f"{data.source.type} holds no records for the task {task}; use {', '.join(fitting)}"
         yield ("data", "source", "type"), why
-    if data.image and task != "image-classification":
-        yield ("data", "image"), f"does not apply to the task {task}; remove it"
-    if data.text and task != "causal-lm":
-        yield ("data", "text"), f"does not apply to the task {task}; remove it"
     if data.validation + data.test >= 1:
         total = round(data.validation + data.test, 6)
         yield ("data", "validation"), f"validation and test together take {total:g} of the data; leave some to train on"
@@ -105,15 +126,9 @@ def _models(recipe: Recipe) -> Iterator[Conflict]:
         if not isinstance(model, PretrainedModel):
             continue
         place = tuple(where.split("."))
-        if recipe.task != "image-classification":
-            if model.normalization is not None:
-                yield (*place, "normalization"), f"does not apply to the task {recipe.task}; remove it"
-            if model.labels is not None:
-                yield (*place, "labels"), f"does not apply to the task {recipe.task}; remove it"
-            continue
-        if model.labels is not None and fresh[where]:
+        if model.labels is not None and fresh[where] and recipe.takes("model.labels"):
             yield (*place, "labels"), "the model is trained further, with outputs for the data's labels; remove it"
-        if model.normalization is not None:
+        if model.normalization is not None and recipe.takes("model.normalization"):
             yield from _normalization((*place, "normalization"), model.normalization, recipe.image.channels)
 
 
@@ -127,7 +142,7 @@ def _normalization(place: Place, given: Normalization, channels: int) -> Iterato
 
 
 def _metrics(recipe: Recipe) -> Iterator[Conflict]:
-    known = METRICS[recipe.task]
+    known = load(recipe.task).METRICS
     comparable = tuple(metric for metric in known if metric not in UNDECIDABLE)
     if recipe.gate_metric in UNDECIDABLE:
         yield ("gate", "metric"), UNDECIDABLE[recipe.gate_metric]
@@ -151,19 +166,13 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
 def _stride(recipe: Recipe) -> Iterator[Conflict]:
     place: Place = ("evaluate", "stride")
     stride, length = recipe.evaluate.stride or 0, recipe.text.sequence_length
-    if stride and recipe.task != "causal-lm":
-        yield place, f"does not apply to the task {recipe.task}; remove it"
-    elif stride > length:
+    if stride > length and recipe.takes("evaluate.stride"):
         why = f"{stride} tokens, and data.text.sequence_length is {length}: what lies between windows is not measured"
         yield place, f"{why}; make it {length} or less"
 
 
 def _augment(place: Place, train: Train, recipe: Recipe) -> Iterator[Conflict]:
-    if train.augment is None:
-        return
-    if recipe.task != "image-classification":
-        yield place, f"does not apply to the task {recipe.task}; remove it"
-    elif train.augment.crop >= recipe.image.size:
+    if train.augment and train.augment.crop >= recipe.image.size and recipe.takes("train.augment"):
         yield (*place, "crop"), f"{train.augment.crop} pixels, and images have {recipe.image.size}; some would be black"
 
 

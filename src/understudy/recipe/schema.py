@@ -7,22 +7,16 @@ from pydantic import BeforeValidator, Field, model_validator
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
-from understudy.recipe.objectives import Distill, Objectives, default_objectives
+from understudy.recipe.objectives import Distill, Objectives
 from understudy.recipe.roles import CONTROL, STUDENT, Candidate
 from understudy.recipe.section import BatchSize, Fraction, Positive, Section
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
+from understudy.recipe.tasks import MetricName, TaskName, default_objectives, load
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
-Task = Literal["image-classification", "causal-lm"]
 TeacherPrecision = Literal["fp32", "bf16", "int8", "nf4"]
 EvaluatePrecision = Literal["fp32", "bf16"]
-MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
 CONTROL_SUFFIX = "-control"
-
-METRICS: dict[Task, tuple[MetricName, ...]] = {
-    "image-classification": ("accuracy", "nll", "calibration_error"),
-    "causal-lm": ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"),
-}
 
 NAME = r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
@@ -166,7 +160,7 @@ class Gate(Section):
     """Requirements of the student. The gate fails closed: a requirement that was not measured is not met."""
 
     metric: MetricName | None = None
-    """Default: accuracy for image-classification, bits_per_byte for causal-lm. calibration_error is refused."""
+    """Default: the first metric of the task. calibration_error is refused."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
     """Largest loss that is accepted: absolute for accuracy, a share of the other model's value for the rest (0.02 is
     2 % in bits per byte)."""
@@ -257,7 +251,7 @@ class Recipe(Section):
     """The complete definition of a run."""
 
     name: Annotated[str, Field(pattern=NAME)]
-    task: Task
+    task: TaskName
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     data: Data
     teacher: Teacher
@@ -290,13 +284,13 @@ class Recipe(Section):
     @property
     def metrics(self) -> tuple[MetricName, ...]:
         """All metrics to measure, the gate's included."""
-        chosen = self.evaluate.metrics or METRICS[self.task]
+        chosen = self.evaluate.metrics or load(self.task).METRICS
         return chosen if self.gate_metric in chosen else (self.gate_metric, *chosen)
 
     @property
     def gate_metric(self) -> MetricName:
         """The metric that the gate compares."""
-        return self.gate.metric or METRICS[self.task][0]
+        return self.gate.metric or load(self.task).METRICS[0]
 
     @property
     def model_name(self) -> str:
@@ -313,6 +307,10 @@ class Recipe(Section):
     def experiment(self) -> str:
         """The MLflow experiment's name."""
         return self.register_.experiment or self.name
+
+    def takes(self, setting: str) -> bool:
+        """Whether a setting that not every task has applies to this one."""
+        return setting in load(self.task).SETTINGS
 
     @property
     def image(self) -> Image:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from understudy.jobs.files import opened
+from understudy.recipe.tasks import load
 from understudy.registry.tracking import TrackingServer, Value
 
 Point = Mapping[str, float]
@@ -17,7 +18,6 @@ MOST = 16 * 2**20  # bytes per read: a rank may leave a file of any size
 VALIDATED = ("validation_loss", "validation_accuracy")
 GUARDED = {"skipped": "skipped_steps", "passed_over": "batches_passed_over"}
 """A guard's counters and their names in MLflow; both count from the training's first step."""
-PACE = {"image-classification": "images_per_second", "causal-lm": "tokens_per_second"}
 
 
 def unreported(point: Point) -> Point:
@@ -87,6 +87,6 @@ def send(server: TrackingServer, run_id: str, task: str, points: Iterable[Point]
 
 def _metrics(point: Point, task: str) -> list[Value]:
     names = {"loss": "loss", "learning_rate": "learning_rate", "grad_norm": "grad_norm", "memory": "memory_bytes"}
-    names |= {"rate": PACE[task], **{name: name for name in VALIDATED}, **GUARDED}
+    names |= {"rate": f"{load(task).TARGETS}_per_second", **{name: name for name in VALIDATED}, **GUARDED}
     at = int(1000 * (point.get("time") or time.time()))
     return [Value(name, float(point[key]), at, int(point["step"])) for key, name in names.items() if key in point]

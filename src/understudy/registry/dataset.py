@@ -46,7 +46,7 @@ def _schema(facts: Facts) -> Mapping[str, object]:
     from mlflow.data.schema import TensorDatasetSchema
     from mlflow.types.schema import ColSpec, DataType, Schema, TensorSpec
 
-    if facts["task"] == "causal-lm":
+    if "image" not in facts:
         return {"mlflow_colspec": Schema([ColSpec(DataType.string, "text")]).to_dict()}
     image = facts["image"]
     pixels = TensorSpec(np.dtype("uint8"), (-1, image["channels"], image["size"], image["size"]))

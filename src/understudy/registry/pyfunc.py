@@ -4,10 +4,10 @@ This module does not import torch: registration does not run the model. Nor does
 empty folder as a placeholder, and model_upload.py sends the model's files.
 """
 
-import base64
-import io
+import importlib
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,16 +15,17 @@ from understudy.errors import InputError
 from understudy.models.facts import Description, read_description
 from understudy.models.user_code import imported_libraries, user_code
 from understudy.recipe import Evaluate
+from understudy.recipe.tasks import TASKS
 from understudy.registry.model_upload import place_of
+from understudy.registry.task import served_task
 from understudy.revision import version as installed
 
 if TYPE_CHECKING:
-    import pandas as pd
     from mlflow.models import Model, ModelSignature
+    from mlflow.types.schema import Schema
 
 SCRIPT = Path(__file__).with_name("serving.py")
 NEEDED = ("mlflow", "numpy", "pandas", "safetensors", "torch")
-MAX_NEW_TOKENS = 32
 
 
 def write(folder: Path, model: Path, description: "Model", evaluate: Evaluate) -> None:
@@ -49,17 +50,18 @@ def write(folder: Path, model: Path, description: "Model", evaluate: Evaluate) -
         warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType", UserWarning)
         warnings.filterwarnings("ignore", "Operation with range is deprecated")
         import mlflow.pyfunc
+        import pandas as pd
 
         mlflow.pyfunc.save_model(
             folder,
             mlflow_model=description,
             python_model=str(SCRIPT),
-            model_config={"task": facts["task"], "stride": evaluate.stride, "precision": evaluate.precision},
-            artifacts={"model": str(stands_in), **_decoder(facts)},
+            model_config={"stride": evaluate.stride, "precision": evaluate.precision},
+            artifacts={"model": str(stands_in), **_files(facts)},
             code_paths=[str(path) for path in code] or None,
             pip_requirements=sorted({pinned(name) for name in {*NEEDED, *libraries}}),
             signature=signature(facts),
-            input_example=_example(facts),
+            input_example=pd.DataFrame(served_task(facts["task"]).example(facts)),
         )
     _name_model(folder, model, description)
 
@@ -75,18 +77,15 @@ def _name_model(folder: Path, model: Path, description: "Model") -> None:
     description.save(str(folder / MLMODEL_FILE_NAME))
 
 
-def _decoder(facts: Description) -> dict[str, str]:
-    """The module that decodes and resizes images, the same as in training."""
-    if facts["task"] != "image-classification":
-        return {}
-    from understudy.data import images
-
-    return {"images": str(images.__file__)}
+def _files(facts: Description) -> dict[str, str]:
+    """The module of the task, and those that it needs, the same as in training."""
+    modules = {"task": TASKS[facts["task"]], **served_task(facts["task"]).FILES}
+    return {name: str(importlib.import_module(module).__file__) for name, module in modules.items()}
 
 
 def _code(facts: Description) -> tuple[tuple[Path, ...], set[str]]:
     """The user's files to include, and the imported libraries."""
-    own = {"tokenizers"} if facts["task"] == "causal-lm" else {"PIL"}
+    own = served_task(facts["task"]).LIBRARIES
     if facts["kind"] != "factory":
         return (), {"transformers", *own, *imported_libraries(facts.get("code", {}))}
     try:
@@ -111,42 +110,22 @@ def pinned(library: str) -> str:
 def signature(facts: Description) -> "ModelSignature":
     """The version's inputs and outputs.
 
-    Images: N encoded ones, or their pixels -> label, its probability, and the probabilities of all labels. MLflow has
-    no type for either-or: an array of objects admits both, and serving.py validates the input.
-    Text: a column `text` -> its greedy completion, and the model's bits per byte for the text itself.
+    MLflow has no type for inputs of several forms, such as encoded images or their pixels: an array of objects admits
+    all of them, and the Predictor validates them.
     """
     import numpy as np
     from mlflow.models import ModelSignature
-    from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+    from mlflow.types.schema import DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
-    if facts["task"] == "causal-lm":
-        return ModelSignature(
-            Schema([ColSpec(DataType.string, "text")]),
-            Schema([ColSpec(DataType.string, "completion"), ColSpec(DataType.double, "bits_per_byte")]),
-            ParamSchema([ParamSpec("max_new_tokens", DataType.long, MAX_NEW_TOKENS)]),
-        )
-    outputs = [
-        ColSpec(DataType.string, "label"),
-        ColSpec(DataType.double, "probability"),
-        ColSpec(Array(DataType.double), "probabilities"),
-    ]
-    return ModelSignature(Schema([TensorSpec(np.dtype("O"), (-1,))]), Schema(outputs))
+    task = served_task(facts["task"])
+    inputs = columns(task.INPUTS) if task.INPUTS else Schema([TensorSpec(np.dtype("O"), (-1,))])
+    params = [ParamSpec(name, DataType.long, default) for name, default in task.PARAMS.items()]
+    return ModelSignature(inputs, columns(task.OUTPUTS), ParamSchema(params) if params else None)
 
 
-def _example(facts: Description) -> "pd.DataFrame":
-    import pandas as pd
+def columns(types: Mapping[str, str]) -> "Schema":
+    """Columns with the types that a task gives them."""
+    from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
-    if facts["task"] == "causal-lm":
-        return pd.DataFrame({"text": ["Return the"]})
-    return pd.DataFrame({"image": [_picture(facts["image"]["size"])]})
-
-
-def _picture(size: int) -> str:
-    """A grey ramp as a PNG in base64, as in a JSON request."""
-    import numpy as np
-    from PIL import Image
-
-    ramp = np.linspace(0, 255, size).astype(np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(np.tile(ramp, (size, 1))).save(stream, "PNG")
-    return base64.b64encode(stream.getvalue()).decode()
+    known = {"string": DataType.string, "double": DataType.double, "doubles": Array(DataType.double)}
+    return Schema([ColSpec(known[kind], name) for name, kind in types.items()])

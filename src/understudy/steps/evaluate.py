@@ -16,6 +16,7 @@ from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
 from understudy.steps.champion import champion_input
 from understudy.steps.delivery import deliver
 from understudy.steps.foreign import RECORD
+from understudy.steps.identity import MEASURED_BY, task_code
 from understudy.steps.job import run_job
 from understudy.steps.job_spec import evaluation_spec
 from understudy.steps.measures import FILES, PER_EXAMPLE, checked_measures
@@ -29,6 +30,7 @@ MODELS = (TEACHER, STUDENT, CONTROL, CHAMPION)
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     return {
         "task": recipe.task,
+        "task_code": task_code(recipe.task, MEASURED_BY),
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
         "latency": recipe.evaluate.latency.model_dump(mode="json"),

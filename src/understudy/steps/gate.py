@@ -15,6 +15,7 @@ from understudy.revision import commit
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import lineage, reported_recipe, trained
 from understudy.steps.foreign import RECORD
+from understudy.steps.identity import task_code
 from understudy.steps.profiles import profiles_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
@@ -50,6 +51,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metric": recipe.gate_metric,
         "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
+        "task_code": task_code(recipe.task, ("targets", "shown")),
     }
 
 

@@ -6,10 +6,23 @@ from understudy.errors import InputError
 from understudy.launch.platform import platform
 from understudy.models import pretrained
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Resources, Train
 from understudy.recipe.objectives import OBJECTIVES
-from understudy.revision import revision
+from understudy.recipe.tasks import TASKS
+from understudy.revision import Revision, revision
 from understudy.store import Store
+
+TRAINED_BY = ("open_split", "wrap", "AUTO_MODEL", "PEFT_TYPE")
+"""The parts of a task's module that decide a trained model."""
+
+
+MEASURED_BY = ("wrap", "AUTO_MODEL", "targets", "lengths", "test_split")
+"""The parts that decide what is measured of a model."""
+
+
+def task_code(task: str, names: tuple[str, ...]) -> Revision:
+    """The revision of parts of a task's module, which is loaded by name: no step's imports reach it."""
+    return revision((), parts=tuple((TASKS[task], name) for name in names))
 
 
 def model_identity(model: Model, store: Store, where: str) -> Mapping[str, object]:
@@ -39,12 +52,6 @@ def training_identity(train: Train | None, resources: Resources, seed: int) -> M
     least = [resources.min_nodes] if resources.min_nodes else []
     world = [resources.nodes, resources.processes, *least]
     return {"seed": seed, "train": settings, "world": world, "device": platform().job_device(resources)}
-
-
-def student_identity(recipe: Recipe, store: Store) -> Mapping[str, object]:
-    """The parts of a step key for the student without its teacher."""
-    model = model_identity(recipe.student.model, store, "student.model")
-    return {"model": model, **training_identity(recipe.student.train, recipe.resources.distill, recipe.seed)}
 
 
 def objectives_identity(objectives: Objectives) -> Mapping[str, object]:

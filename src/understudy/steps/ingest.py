@@ -8,6 +8,7 @@ from understudy.graph import Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.revision import revision
+from understudy.steps.identity import task_code
 from understudy.steps.step import Step, Work
 from understudy.store import Store
 
@@ -18,7 +19,8 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
     content = source_identity(recipe.data.source, store.fingerprints)
     code = revision((module_of(recipe.data.source),))  # loaded by name: this step's imports do not reach it
-    return {"task": recipe.task, "data": data, "content": content, "source_code": code}
+    checks = task_code(recipe.task, ("check", "LABELLED"))
+    return {"task": recipe.task, "data": data, "content": content, "source_code": code, "task_code": checks}
 
 
 def _ingest(work: Work) -> None:

@@ -9,21 +9,33 @@ from understudy.errors import InputError
 from understudy.graph import RECORDS, Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
+from understudy.recipe.data import Tokenizer
+from understudy.recipe.tasks import load
 from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
+from understudy.steps.identity import task_code
 from understudy.steps.step import Step, Work
 from understudy.store import Store
 
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
-    if recipe.task == "image-classification":
-        return {"task": recipe.task, "image": recipe.image.model_dump(mode="json")}
+    shape: dict[str, object] = {"task": recipe.task, "task_code": task_code(recipe.task, ("prepare",))}
+    if recipe.takes("data.image"):
+        shape["image"] = recipe.image.model_dump(mode="json")
+    if recipe.takes("data.text"):
+        text = recipe.text
+        # Left out for the value that was fixed before this was a setting: such examples keep their key.
+        shape["text"] = text.model_dump(mode="json", exclude={"packing"} if text.packing == "wrapped" else set())
+        shape["content"] = _tokenizer(text.tokenizer, store)
+    return shape
+
+
+def _tokenizer(tokenizer: Tokenizer, store: Store) -> list[str]:
+    """The digests of a pretrained tokenizer's files."""
+    if not tokenizer.pretrained:
+        return []
     from understudy.data.tokenizer import files
 
-    text = recipe.text
-    content = [store.fingerprints.file(path) for path in files(text.tokenizer)] if text.tokenizer.pretrained else []
-    # Left out for the value that was fixed before this was a setting: such examples keep their key.
-    shape = text.model_dump(mode="json", exclude={"packing"} if text.packing == "wrapped" else set())
-    return {"task": recipe.task, "text": shape, "content": content}
+    return [store.fingerprints.file(path) for path in files(tokenizer)]
 
 
 def _prepare(work: Work) -> None:
@@ -40,9 +52,9 @@ def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> No
     folder, gate, metric = store.objects.path(inputs[RECORDS]), recipe.gate, recipe.gate_metric
     counts = json.loads((folder / "records.json").read_text())["counts"]
     examples = counts["test"]
-    found = [f"{'.'.join(place)}: {why}" for place, why in shortfalls(recipe.task, metric, gate, examples)]
-    if not found and recipe.task == "image-classification" and metric == "accuracy":
-        why = indistinct(_unlike_most(folder), examples, gate.confidence)
+    found = [f"{'.'.join(place)}: {why}" for place, why in shortfalls(load(recipe.task), metric, gate, examples)]
+    if not found and load(recipe.task).LABELLED and metric == "accuracy":
+        why = indistinct(_unlike_most(folder), examples, gate.confidence, load(recipe.task).NOUN)
         found = [f"data.test: {why}"] if why else []
     if not counts["validation"]:
         asking = [section for section, train in recipe.trainings.items() if train and train.validate_every]

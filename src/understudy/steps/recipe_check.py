@@ -24,6 +24,7 @@ from understudy.models.pretrained_files import check_folder
 from understudy.plan.hardware import table
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.recipe.places import Conflict
+from understudy.recipe.tasks import load
 
 
 class Unknown(NamedTuple):
@@ -114,7 +115,7 @@ def _data(recipe: Recipe, here: Here) -> Found:
         yield ("data", "test"), "is 0, and the data has no test split of its own; set a share aside, such as 0.2"
         return
     examples = reading.total if tested is None else tested
-    few = list(shortfalls(recipe.task, recipe.gate_metric, recipe.gate, examples))
+    few = list(shortfalls(load(recipe.task), recipe.gate_metric, recipe.gate, examples))
     yield from few
     if not few and tested is None:
         total = reading.total
@@ -131,7 +132,7 @@ def _unused_shares(recipe: Recipe, reading: Reading) -> Iterator[str]:
 
 
 def _tokenizer(recipe: Recipe, here: Here) -> Found:
-    settings = recipe.text.tokenizer if recipe.task == "causal-lm" else None
+    settings = recipe.text.tokenizer if recipe.takes("data.text") else None
     if settings is None or settings.pretrained is None:
         return
     if Path(settings.pretrained).is_absolute() and not here.data:
@@ -174,8 +175,8 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
         else:
             yield place, f"{model.type} is no architecture of transformers{architectures.meant(model.type, fitting)}"
         return
-    if recipe.task == "causal-lm" and architectures.is_composite(model.type):
-        yield place, architectures.composite(model.type)
+    if recipe.takes("data.text") and architectures.is_composite(model.type):
+        yield place, architectures.composite(model.type, recipe.task)
         return
     shape = _shape(recipe)
     settings = architectures.settings(model.type)
@@ -192,9 +193,12 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
 
 def _shape(recipe: Recipe) -> dict[str, int | None]:
     """The configuration values that come from the data, under transformers' names; None before the data is read."""
-    if recipe.task == "causal-lm":
-        return {"vocab_size": None}
-    return {"num_labels": None, "image_size": recipe.image.size, "num_channels": recipe.image.channels}
+    shape: dict[str, int | None] = {"num_labels": None} if load(recipe.task).LABELLED else {}
+    if recipe.takes("data.image"):
+        shape |= {"image_size": recipe.image.size, "num_channels": recipe.image.channels}
+    if recipe.takes("data.text"):
+        shape["vocab_size"] = None
+    return shape
 
 
 def _pretrained(recipe: Recipe, model: PretrainedModel, where: str, here: Here) -> Found:

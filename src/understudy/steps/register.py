@@ -14,11 +14,26 @@ from understudy.revision import TRAINING, revision
 from understudy.steps.environment import RUN, tracking_uri
 from understudy.steps.evidence import lineage, reported_recipe, trained
 from understudy.steps.graph import state_of
+from understudy.steps.identity import task_code
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
 
 FILE = "registration.json"
+REGISTERED_BY = (
+    "AUTO_MODEL",
+    "INPUTS",
+    "OUTPUTS",
+    "PARAMS",
+    "LIBRARIES",
+    "FILES",
+    "example",
+    "Predictor",
+    "request",
+    "losses",
+    "losses_by_transformers",
+)
+"""The parts of a task's module that decide what is registered."""
 
 
 def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
@@ -30,12 +45,16 @@ def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
 
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
+    from understudy.registry.task import served_task
+
     del store
     return {
         "model": recipe.model_name,
         "experiment": recipe.experiment,
         "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
+        "task_code": task_code(recipe.task, REGISTERED_BY),
+        "task_files": revision(tuple(served_task(recipe.task).FILES.values()))["source"],
     }
 
 
@@ -125,13 +144,12 @@ def step(node: Node) -> Step:
         role=node.role,
         kind="registration",
         work=_register,
-        # MLflow stores the source files of the last two with a version.
+        # MLflow stores the source file of the last one with a version.
         modules=(
             "understudy.registry.register",
             "understudy.registry.loaded",
             "understudy.evaluate.served",
             "understudy.registry.serving",
-            "understudy.data.images",
         ),
         functions=(_register, reported_recipe, lineage, trained),
         section=_section,

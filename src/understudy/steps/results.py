@@ -20,7 +20,7 @@ from understudy.launch.platform import platform
 from understudy.models.facts import DESCRIPTION
 from understudy.recipe import FactoryModel, Recipe
 from understudy.revision import revision
-from understudy.steps.identity import model_identity
+from understudy.steps.identity import MEASURED_BY, model_identity, task_code
 from understudy.steps.step import Parts, Work
 from understudy.store import Lease, Store, remote_cache
 from understudy.store.files import canonical, read_json, sha256
@@ -109,6 +109,7 @@ def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "precision": recipe.evaluate.precision,
         "device": platform().job_device(recipe.resources.evaluation),
         "code": code,
+        "task_code": task_code(recipe.task, MEASURED_BY),
     }
 
 

@@ -97,7 +97,7 @@ def _about(work: Work, other: str) -> str:
 def _windows_are_apart(work: Work) -> bool:
     facts = read_description(work.input(work.recipe.candidate))
     stride = work.recipe.evaluate.stride
-    return facts["task"] != "causal-lm" or stride in (None, facts["sequence_length"])
+    return "sequence_length" not in facts or stride in (None, facts["sequence_length"])
 
 
 def _here(work: Work, version: Path, examples: list[list[str | None]]) -> Scores:

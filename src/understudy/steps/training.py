@@ -14,7 +14,7 @@ from understudy.recipe.objectives import without_teacher
 from understudy.recipe.roles import TEACHER
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
-from understudy.steps.identity import model_identity, objectives_identity, training_identity
+from understudy.steps.identity import TRAINED_BY, model_identity, objectives_identity, task_code, training_identity
 from understudy.steps.job_spec import training_spec
 from understudy.steps.model_job import train
 from understudy.steps.naming import check_student_names
@@ -42,6 +42,7 @@ def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
         "model": model_identity(recipe.models[node.model], store, node.model),
         **training_identity(settings(node, recipe), resources, recipe.seed),
         **teacher,
+        "task_code": task_code(recipe.task, TRAINED_BY),
         **objectives_identity(objectives(node, recipe)),
     }
 

@@ -12,6 +12,7 @@ from understudy.jobs.files import opened, touch
 from understudy.jobs.specification import JobSpec
 from understudy.launch.metrics import JobMetrics, Reported
 from understudy.parallel.cores import BUSY
+from understudy.recipe.tasks import load
 from understudy.steps.step import Work
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class Watch:
 
     def __init__(self, work: Work, spec: JobSpec) -> None:
         self._work, self._spec = work, spec
-        self._targets = "tokens" if work.recipe.task == "causal-lm" else "images"
+        self._targets = load(work.recipe.task).TARGETS
         self.metrics = JobMetrics(work.run.id, work.step, work.recipe.name, self._targets)
         self._read, self._told_busy = -1, False
         folder = attempts.latest(Path(spec.folder)) or spec.work

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from understudy.errors import InputError
-from understudy.models.facts import AboutTexts
+from understudy.models.facts import Facts
 from understudy.models.outputs import States
 from understudy.parallel.apply import Spread
 from understudy.teachers.in_memory import Teacher
@@ -46,7 +46,7 @@ def check_takes_positions(model: nn.Module, where: str) -> None:
         )
 
 
-def check_learner(learner: Learner, facts: AboutTexts, spread: Spread, where: str) -> None:
+def check_learner(learner: Learner, facts: Facts, spread: Spread, where: str) -> None:
     """Refuse a model that attends to other documents of a sequence. Collective: call it on every rank.
 
     Args:
@@ -68,7 +68,7 @@ def check_learner(learner: Learner, facts: AboutTexts, spread: Spread, where: st
     learner.rest()
 
 
-def check_teacher(teacher: Teacher, facts: AboutTexts, spread: Spread) -> None:
+def check_teacher(teacher: Teacher, facts: Facts, spread: Spread) -> None:
     """The same for a teacher, whose outputs the student is trained on."""
 
     def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
@@ -81,7 +81,7 @@ def check_teacher(teacher: Teacher, facts: AboutTexts, spread: Spread) -> None:
     teacher.rest()
 
 
-def _check(ask: Ask, facts: AboutTexts, spread: Spread, where: str) -> None:
+def _check(ask: Ask, facts: Facts, spread: Spread, where: str) -> None:
     kept, open_to_all = (_influence(ask, facts, spread, apart=apart) for apart in (True, False))
     if open_to_all == 0:
         raise InputError(
@@ -95,7 +95,7 @@ def _check(ask: Ask, facts: AboutTexts, spread: Spread, where: str) -> None:
         )
 
 
-def _influence(ask: Ask, facts: AboutTexts, spread: Spread, *, apart: bool) -> float:
+def _influence(ask: Ask, facts: Facts, spread: Spread, *, apart: bool) -> float:
     """The change of a sequence's second half with the tokens of its first; the same on every rank."""
     length, half = facts["sequence_length"], facts["sequence_length"] // 2
     places = torch.arange(length, device=spread.device)[None]

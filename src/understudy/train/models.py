@@ -26,7 +26,7 @@ from understudy.models.build import (
 )
 from understudy.models.describe import describe
 from understudy.models.eight_bits import EightBits
-from understudy.models.facts import Description, keeps_apart, read_description, read_facts
+from understudy.models.facts import Description, keeps_apart, predicts_tokens, read_description, read_facts
 from understudy.models.files import check_files, read_weights
 from understudy.models.float8 import in_float8
 from understudy.models.four_bits import FourBits
@@ -123,7 +123,7 @@ def degrees_of(job: TrainingJob) -> Degrees:
     except ValueError as error:
         raise InputError(f"{place(job)}.strategy: {error}") from error
     facts = read_facts(job.examples)
-    if found.sequence_parts > 1 and (facts["task"] != "causal-lm" or facts["sequence_length"] % found.sequence_parts):
+    if found.sequence_parts > 1 and (not predicts_tokens(facts) or facts["sequence_length"] % found.sequence_parts):
         raise InputError(
             f"{place(job)}.strategy: {found} splits sequences of tokens evenly; "
             f"data.text.sequence_length has to be a multiple of {found.sequence_parts}"

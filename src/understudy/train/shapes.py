@@ -9,7 +9,7 @@ from torch._subclasses import fake_tensor
 
 from understudy.data.loader import Examples
 from understudy.errors import InputError
-from understudy.models.facts import Description
+from understudy.models.facts import Description, output_size
 from understudy.models.outputs import OutputShapes
 from understudy.models.tasks import NOTHING
 from understudy.parallel.peers import is_lost_peer
@@ -41,7 +41,7 @@ def check_shapes(
         InputError: the model fails on the example, or its output has the wrong shape.
     """
     inputs, labels = examples.batch(np.zeros(1, dtype=np.int64))
-    expected, training = (*labels.shape, _outputs(description)), model.training
+    expected, training = (*labels.shape, output_size(description)), model.training
     try:
         # torch logs a traceback of failures without memory, which are reported below.
         with torch.no_grad(), patch.object(fake_tensor.log, "disabled", new=True):
@@ -71,11 +71,5 @@ def _refusal(error: Exception, example: str, where: str) -> InputError:
     )
 
 
-def _outputs(description: Description) -> int:
-    if description["task"] == "image-classification":
-        return len(description["labels"])
-    return description["vocab_size"]
-
-
 def _what(description: Description) -> str:
-    return "a batch of images" if description["task"] == "image-classification" else "a batch of tokens"
+    return "a batch of images" if "image" in description else "a batch of tokens"

@@ -14,7 +14,7 @@ from tests.unit.jobs.specs import training
 from understudy.data.packing import write_packed
 from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
-from understudy.models.facts import AboutTexts, Facts
+from understudy.models.facts import Facts
 from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned, Traced, traces
 from understudy.recipe import Degrees, degrees
@@ -38,7 +38,7 @@ def packed_examples(folder: Path, vocabulary: int, length: int) -> tuple[Path, F
     text_examples(folder, vocabulary, length)
     np.save(folder / "train.offsets.npy", np.append(np.arange(0, 64 * length, 2 * length // 5), 64 * length + 1))
     write_packed(folder, "train", length)
-    facts: AboutTexts = {"task": "causal-lm", "vocab_size": vocabulary, "eos_id": 0, "sequence_length": length}
+    facts: Facts = {"task": "causal-lm", "vocab_size": vocabulary, "eos_id": 0, "sequence_length": length}
     facts["packing"] = "documents"
     (folder / "examples.json").write_text(json.dumps(facts))
     return folder, facts

@@ -20,10 +20,11 @@ from tests.unit.models.loading import loaded
 from understudy.data import tokenizer as tokenizers
 from understudy.data import tokenizer_files
 from understudy.data.images import pixels
+from understudy.data.measured import Documents
 from understudy.data.records import FILE, Record, write
 from understudy.errors import Stopped, UnderstudyError
 from understudy.evaluate.loading import KINDS
-from understudy.evaluate.scoring import Documents, predicted
+from understudy.evaluate.scoring import predicted
 from understudy.launch.local.platform import LocalPlatform
 from understudy.models.narrow import narrowed
 from understudy.recipe import Recipe

@@ -22,6 +22,7 @@ from understudy.evaluate.intervals import paired_score
 from understudy.evaluate.sufficiency import shortfalls
 from understudy.recipe import Gate
 from understudy.recipe.file import load
+from understudy.recipe.tasks import load as load_task
 from understudy.recipe.yaml import parse
 
 
@@ -112,7 +113,7 @@ def test_the_test_split_can_show_the_margin(train: int, test: int | None) -> Non
     gate = yaml.safe_load(text(seen(train, test), "pets", "pets", "pets.yaml"))["gate"]
     # Of a share that goes by content there are fewer in one of forty splits.
     examples = test or int(binom.ppf(0.025, train, 0.2))
-    assert not list(shortfalls("image-classification", "accuracy", Gate(**gate), examples))
+    assert not list(shortfalls(load_task("image-classification"), "accuracy", Gate(**gate), examples))
     assert passes(examples, gate["margin"], differing=0.05) > 0.75
 
 

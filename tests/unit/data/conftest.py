@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from understudy.data.ingest import ingest
-from understudy.recipe import Task
+from understudy.recipe import TaskName
 from understudy.recipe.data import Data
 
 Picture = Callable[..., bytes]
@@ -53,7 +53,7 @@ def text_folder(tmp_path: Path) -> Path:
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Ingested:
     """Ingest into a fresh folder."""
 
-    def run(source: dict[str, Any], task: Task = "image-classification", **data: Any) -> Path:
+    def run(source: dict[str, Any], task: TaskName = "image-classification", **data: Any) -> Path:
         folder = tmp_path_factory.mktemp("records")
         ingest(Data.model_validate({"source": source, **data}), task, folder, lambda done, total: None)
         return folder

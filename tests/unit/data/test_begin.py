@@ -12,8 +12,8 @@ from tokenizers import processors
 
 from understudy.data import tokenizer as tokenizers
 from understudy.data.loader import IGNORED, open_split
+from understudy.data.measured import Documents
 from understudy.data.packing import write_packed
-from understudy.evaluate.scoring import Documents
 from understudy.recipe.data import Tokenizer
 
 BOS, EOS, LENGTH = 1, 0, 5

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.loader import IGNORED, ImageExamples, Order, PackedExamples, TextExamples, open_split
+from understudy.data.measured import Documents
 from understudy.data.packing import write_packed
-from understudy.evaluate.scoring import Documents
 
 unhurried = settings(deadline=None)
 sizes = st.integers(1, 200)

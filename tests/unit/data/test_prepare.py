@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 
-from understudy.data.prepare import _moments, prepare
+from understudy.data.image_arrays import moments
+from understudy.data.prepare import prepare
 from understudy.recipe.data import Data
 from understudy.store import Store
 
@@ -87,7 +88,7 @@ class TestImages:
     def test_mean_and_deviation_are_exact(self):
         counts = np.random.default_rng(0).integers(0, 10**9, (3, 256))
         levels = [Fraction(level, 255) for level in range(256)]
-        for row, mean, deviation in zip(counts.tolist(), *_moments(counts), strict=True):
+        for row, mean, deviation in zip(counts.tolist(), *moments(counts), strict=True):
             true = sum(count * level for count, level in zip(row, levels, strict=True)) / sum(row)
             spread = sum(count * (level - true) ** 2 for count, level in zip(row, levels, strict=True)) / sum(row)
             assert mean == float(true)

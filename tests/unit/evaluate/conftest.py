@@ -6,7 +6,8 @@ import pytest
 
 from understudy.evaluate.metrics import BINS, bin_of
 from understudy.evaluate.results import by_label, by_length, quality, slices
-from understudy.recipe import METRICS, Task
+from understudy.recipe import TaskName
+from understudy.recipe.tasks import load
 
 LABELS = [str(digit) for digit in range(10)]
 
@@ -48,10 +49,10 @@ def text_results(count: int, losses: dict[str, float], seed: int = 0) -> dict[st
     return arrays
 
 
-def measures_of(arrays: dict[str, np.ndarray], task: Task, labels: list[str] = LABELS) -> dict[str, Any]:
+def measures_of(arrays: dict[str, np.ndarray], task: TaskName, labels: list[str] = LABELS) -> dict[str, Any]:
     """measures.json for per-example results, with sizes and speeds made up."""
     roles = [name.removesuffix(".nll") for name in arrays if name.endswith(".nll") and not name.startswith("trivial")]
-    names = METRICS[task]
+    names = load(task).METRICS
     found = quality(arrays, roles, names)
     count = len(arrays["weights.tokens"])
     sizes = {"teacher": 3_370_000, "student": 790_000, "control": 790_000, "champion": 1_210_000}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from understudy.data.measured import Documents
 from understudy.evaluate.answers import MOST_LOGITS, batch_size, results, step_count
-from understudy.evaluate.scoring import Documents
 from understudy.models.outputs import Outputs
 
 IMAGES = {"task": "image-classification", "labels": ["a", "b"]}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from understudy.evaluate.gate import Circumstances, decide
 from understudy.evaluate.metrics import BINS
 from understudy.recipe import Gate
-from understudy.recipe.objectives import default_objectives
+from understudy.recipe.tasks import default_objectives
 
 Z = 1.959963984540054
 

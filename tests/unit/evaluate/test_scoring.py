@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from understudy.evaluate.scoring import Documents, Images, Scores, predicted, predictions
+from understudy.data.measured import Documents, Images
+from understudy.evaluate.scoring import Scores, predicted, predictions
 from understudy.models.outputs import Outputs
 
 CPU, EOS, VOCABULARY = torch.device("cpu"), 0, 7

@@ -57,7 +57,7 @@ def model(**changes):
 def test_a_model_of_this_runs_shape_sees_the_examples_and_needs_no_records(tmp_path, examples):
     models = {role: model() for role in ("teacher", "student", "champion")}
     with splits_by_role(models, examples, None, tmp_path) as found:
-        assert found["champion"] is found["teacher"] is found["student"]
+        assert all(np.array_equal(split.images, found["teacher"].images) for split in found.values())
         assert len(found["teacher"].tokens) == 5
 
 

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from understudy.evaluate.intervals import least_examples, paired_score, wilson
 from understudy.evaluate.sufficiency import indistinct, least_answers, shortfalls
 from understudy.recipe import Gate
+from understudy.recipe.tasks import load
 
 
-def places(*given: Any) -> list[str]:
-    return [".".join(place) for place, _ in shortfalls(*given)]
+def places(task: str, *given: Any) -> list[str]:
+    return [".".join(place) for place, _ in shortfalls(load(task), *given)]
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
@@ -55,10 +56,12 @@ def test_metrics_of_sums_need_as_many_examples_as_the_gate_does() -> None:
 @given(others=st.integers(0, 60), more=st.integers(0, 200), confidence=st.sampled_from([0.8, 0.9, 0.95, 0.99, 0.999]))
 def test_what_could_be_told_is_where_the_gates_interval_leaves_out_0(others: int, more: int, confidence: float) -> None:
     examples = max(others + more, 1)
-    assert (indistinct(others, examples, confidence) == "") == (paired_score(others, 0, examples, confidence)[0] > 0)
+    assert (indistinct(others, examples, confidence, "image") == "") == (
+        paired_score(others, 0, examples, confidence)[0] > 0
+    )
 
 
 def test_one_label_for_nearly_all_images_leaves_nothing_to_be_better_at() -> None:
-    assert "it takes 4 or more of 100" in indistinct(3, 100, 0.95)
-    assert indistinct(4, 100, 0.95) == ""
-    assert "it takes more test images" in indistinct(0, 3, 0.95)
+    assert "it takes 4 or more of 100" in indistinct(3, 100, 0.95, "image")
+    assert indistinct(4, 100, 0.95, "image") == ""
+    assert "it takes more test images" in indistinct(0, 3, 0.95, "image")

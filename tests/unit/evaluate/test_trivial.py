@@ -21,6 +21,7 @@ def texts(tmp_path):
     np.save(tmp_path / "train.tokens.npy", np.array([1, 1, 2, 0], dtype=np.uint16))
     np.save(tmp_path / "test.tokens.npy", np.array([1, 3, 0, 0, 1, 1, 0], dtype=np.uint16))
     np.save(tmp_path / "test.offsets.npy", np.array([0, 3, 4, 7]))
+    np.save(tmp_path / "test.bytes.npy", np.array([9, 1, 8]))
     return tmp_path
 
 

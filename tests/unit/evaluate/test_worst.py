@@ -17,7 +17,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from understudy.data.raw import Split
 from understudy.data.records import FILE, Record, write
-from understudy.evaluate.worst import LARGEST, LETTERS, MOST, SIDE, TOKENS, worst
+from understudy.evaluate.worst import LARGEST, LETTERS, MOST, SIDE, worst
+from understudy.tasks.causal_lm import SHOWN
 
 FIT = settings(max_examples=30, deadline=None)
 
@@ -97,7 +98,7 @@ def test_texts_are_those_farthest_behind_the_teacher_and_only_their_beginnings(
         assert len(example.text) <= LETTERS + 2
         whole = written[example.number]
         plain = whole.isascii() and all(line.isprintable() and line == line.rstrip() for line in whole.split("\n"))
-        if plain and whole == whole.strip("\n") and "\n\n\n" not in whole and len(whole) < min(TOKENS, LETTERS):
+        if plain and whole == whole.strip("\n") and "\n\n\n" not in whole and len(whole) < min(SHOWN, LETTERS):
             assert example.text == whole, "line for line"
         student = f"{drawn[0][example.number] / lengths[example.number] / np.log(2):.2f} bits"
         assert example.student.startswith(student.replace("inf", "infinitely many"))

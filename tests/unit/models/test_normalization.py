@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from understudy.errors import InputError
-from understudy.models.facts import AboutImages
+from understudy.models.facts import Facts
 from understudy.models.normalization import KNOWN, PREPROCESSOR, normalization
 from understudy.recipe import PretrainedModel
 
-FACTS: AboutImages = {
+FACTS: Facts = {
     "task": "image-classification",
     "labels": ["a", "b"],
     "image": {"size": 8, "channels": 1},

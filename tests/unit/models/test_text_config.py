@@ -114,6 +114,6 @@ def test_every_causal_type_says_where_its_vocabulary_is() -> None:
 
 @pytest.mark.parametrize(("kind", "advice"), [("gemma3", "take gemma3_text, with its"), ("mllama", "for text alone")])
 def test_a_new_model_of_a_composite_architecture_is_refused(kind: str, advice: str, text_examples: Path) -> None:
-    assert advice in composite(kind)
+    assert advice in composite(kind, "causal-lm")
     with pytest.raises(InputError, match=rf"student\.model\.type: {kind} reads more than text.*{advice}"):
         describe(ArchitectureModel(type=kind), read_facts(text_examples), "student.model")

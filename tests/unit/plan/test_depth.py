@@ -12,7 +12,8 @@ from understudy.plan.depth import Depth, deep_traces, depth, depths
 from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned, traces
 from understudy.recipe import ArchitectureModel, Degrees, FactoryModel, Train
-from understudy.recipe.objectives import default_objectives, without_teacher
+from understudy.recipe.objectives import without_teacher
+from understudy.recipe.tasks import default_objectives
 
 TEXT: Facts = {"task": "causal-lm", "vocab_size": 300, "eos_id": 0, "sequence_length": 32}
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4}

@@ -4,9 +4,10 @@ import sys
 import pytest
 
 from understudy.errors import InputError
-from understudy.recipe import METRICS, Degrees, Recipe
+from understudy.recipe import Degrees, Recipe
 from understudy.recipe.file import completed, from_values
-from understudy.recipe.objectives import OBJECTIVES, Needs, default_objectives, load
+from understudy.recipe.objectives import OBJECTIVES, Needs, load
+from understudy.recipe.tasks import TASKS, default_objectives
 
 MODEL = {"type": "gpt2", "config": {}}
 SOURCES = {"image-classification": "digits", "causal-lm": "python-docs"}
@@ -18,7 +19,7 @@ def values(task, **student):
     return {"name": "here", "task": task, "data": data, "teacher": learner, "student": {**learner, **student}}
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", TASKS)
 def test_each_task_has_objectives_of_its_own_which_the_complete_recipe_names(task):
     recipe = Recipe.model_validate(values(task))
     assert recipe.objectives == completed(recipe).student.distill == default_objectives(task)
@@ -28,7 +29,7 @@ def test_each_task_has_objectives_of_its_own_which_the_complete_recipe_names(tas
     assert len(given.objectives) == 1
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", TASKS)
 def test_an_override_changes_one_number_of_the_task_s_own(task):
     labels, logits = from_values(values(task), ["student.distill.logits.temperature=7"], "here").objectives
     assert labels == default_objectives(task)[0]

@@ -1,7 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from understudy.recipe import METRICS, Recipe
+from understudy.recipe import Recipe
+from understudy.recipe.tasks import TASKS, load
 
 DIGITS = {
     "name": "digits",
@@ -32,10 +33,10 @@ def test_both_names_default_to_the_recipes() -> None:
     assert (named.model_name, named.experiment) == ("small", "digits")
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", TASKS)
 def test_all_metrics_of_the_task_are_measured_unless_said_otherwise(task: str) -> None:
     recipe = Recipe.model_validate({**DIGITS, "task": task})
-    assert recipe.metrics == METRICS[recipe.task]
+    assert recipe.metrics == load(recipe.task).METRICS
     assert recipe.gate_metric == recipe.metrics[0]
 
 

@@ -1,45 +1,32 @@
-"""What the served script does with encoded images, without a model: decoding is what the version's own file does."""
+"""What a registered classifier does with encoded images: decoding is what the version's own file does."""
 
 import base64
-import importlib.util
 import io
-import runpy
-from types import ModuleType
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from mlflow.exceptions import MlflowException
 from PIL import Image
+from torch import Tensor
 
 from understudy.data import images
-from understudy.registry.pyfunc import SCRIPT
-
-# MLflow warns of a class without type hints; pyfunc.signature() gives its types.
-pytestmark = pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning")
+from understudy.models.facts import Facts
+from understudy.tasks.image_classification import Predictor
 
 
-CONFIG = {"task": "image-classification", "stride": None, "precision": "fp32"}
+def classifier(**image: Any) -> Predictor:
+    facts: dict[str, Any] = {
+        "labels": ["a", "b"],
+        "image": {"channels": 3, **image},
+        "mean": [0.5] * 3,
+        "std": [0.5] * 3,
+    }
 
+    def logits(pixels: Tensor) -> Tensor:
+        return pixels.mean(dim=(1, 2, 3))[:, None].repeat(1, 2)
 
-@pytest.fixture
-def classifier(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from mlflow.models import model_config
-
-    monkeypatch.setattr(model_config, "__mlflow_model_config__", CONFIG, raising=False)
-    served = runpy.run_path(str(SCRIPT))["ImageClassifier"]()
-    served.images = _alone()
-    return served
-
-
-def _alone() -> ModuleType:
-    """images.py as a version has it: loaded by its path."""
-    spec = importlib.util.spec_from_file_location("understudy_images", str(images.__file__))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return Predictor(cast("Facts", facts), logits, Path(), {"images": str(images.__file__)}, None)
 
 
 def encoded(image: Image.Image, kind: str) -> str:
@@ -49,18 +36,14 @@ def encoded(image: Image.Image, kind: str) -> str:
 
 
 @pytest.mark.parametrize(("said", "level"), [({}, 255), ({"background": "black"}, 0)])
-def test_a_transparent_image_lies_on_the_background_of_training(
-    classifier: Any, said: dict[str, str], level: int
-) -> None:
-    classifier.facts = {"image": {"size": 4, "channels": 3, **said}}
+def test_a_transparent_image_lies_on_the_background_of_training(said: dict[str, str], level: int) -> None:
     content = encoded(Image.new("RGBA", (4, 4), (9, 99, 199, 0)), "PNG")
-    found = classifier._decoded(np.array([content], dtype=object))
+    found = classifier(size=4, **said)._decoded(np.array([content], dtype=object))
     assert found.shape == (1, 3, 4, 4)
     assert set(found.ravel().tolist()) == {level}
 
 
-def test_postscript_in_a_request_is_refused_by_its_place(classifier: Any) -> None:
-    classifier.facts = {"image": {"size": 4, "channels": 3}}
+def test_postscript_in_a_request_is_refused_by_its_place() -> None:
     request = [encoded(Image.new("RGB", (4, 4)), kind) for kind in ("PNG", "EPS")]
-    with pytest.raises(MlflowException, match=r"image 1: cannot be decoded as an image \(it is none of AVIF, BMP"):
-        classifier._decoded(np.array(request, dtype=object))
+    with pytest.raises(ValueError, match=r"image 1: cannot be decoded as an image \(it is none of AVIF, BMP"):
+        classifier(size=4).predict(np.array(request, dtype=object), {})

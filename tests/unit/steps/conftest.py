@@ -35,10 +35,14 @@ def source_read_once() -> Iterator[None]:
     """
     known: dict[object, Revision] = {}
 
-    def remembered(modules: tuple[str, ...], functions: tuple[Callable[..., Any], ...] = ()) -> Revision:
-        asked = (modules, functions, metadata.version)
+    def remembered(
+        modules: tuple[str, ...],
+        functions: tuple[Callable[..., Any], ...] = (),
+        parts: tuple[tuple[str, str], ...] = (),
+    ) -> Revision:
+        asked = (modules, functions, parts, metadata.version)
         if asked not in known:
-            known[asked] = revision(modules, functions=functions)
+            known[asked] = revision(modules, functions=functions, parts=parts)
         return known[asked]
 
     with pytest.MonkeyPatch.context() as patch:

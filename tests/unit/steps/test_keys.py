@@ -257,7 +257,8 @@ def test_built_in_sources_count_by_content(
     ("library", "expected"),
     [
         ("pyarrow", ALL),
-        ("tokenizers", PREPARE),
+        ("tokenizers", EVALUATE),
+        ("pillow", ALL),
         ("torch", TRAINING),
         ("transformers", TRAINING),
         ("safetensors", TRAINING),
@@ -285,7 +286,11 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
         ("data/records.py", ALL),
         ("data/sources/digits.py", ALL),
         ("data/prepare.py", PREPARE),
-        ("data/tokenizer.py", PREPARE),
+        ("data/images.py", ALL),
+        ("data/image_arrays.py", PREPARE),
+        ("data/tokenizer.py", set()),
+        ("tasks/image_classification.py", set()),
+        ("tasks/causal_lm.py", set()),
         ("data/loader.py", TRAINING),
         ("objectives/objective.py", TRAINING),
         ("objectives/labels.py", TRAINING),
@@ -314,6 +319,38 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     root = copied(monkeypatch)
     (root / module).write_text(f"{(root / module).read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("def check", ALL),
+        ("def prepare", PREPARE),
+        ("def open_split", TRAINING),
+        ("def wrap", TRAINING),
+        ("def targets", EVALUATE),
+        ("def test_split", EVALUATE),
+        ("def shown", GATE),
+    ],
+)
+def test_a_changed_function_of_the_task_repeats_the_steps_that_call_it(
+    monkeypatch: pytest.MonkeyPatch, copied: Copied, keys: Keys, digits: Recipe, part: str, expected: set[str]
+) -> None:
+    before = keys(digits)
+    path = copied(monkeypatch) / "tasks" / "image_classification.py"
+    head, found, body = path.read_text().partition(part)
+    assert found
+    path.write_text(f"{head}{part}{body.replace('    return ', '    _CHANGED = 1; return ', 1)}")
+    assert repeated(before, keys(digits)) == expected
+
+
+def test_a_library_that_only_another_tasks_examples_need_has_no_say(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, pydoc: Recipe
+) -> None:
+    before = keys(pydoc)
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "99" if name.lower() == "tokenizers" else version(name))
+    assert repeated(before, keys(pydoc)) == PREPARE
 
 
 SOURCE_USERS = {
@@ -439,7 +476,11 @@ def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetch
     before = keys(teacher), keys(student)
     known = identity.revision
     changed = {"source": "changed"}
-    monkeypatch.setattr(identity, "revision", lambda modules: changed if "pretrained" in modules[0] else known(modules))
+
+    def fetching_changed(modules: tuple[str, ...], **given: Any) -> Any:
+        return changed if modules == ("understudy.models.pretrained",) else known(modules, **given)
+
+    monkeypatch.setattr(identity, "revision", fetching_changed)
     assert repeated(before[0], keys(teacher)) == TEACHER
     assert repeated(before[1], keys(student)) == STUDENT
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from understudy.data.raw import Reading
-from understudy.recipe import Task
+from understudy.recipe import TaskName
 from understudy.recipe.sources import SourceSection
 from understudy.store.files import Fingerprints
 
@@ -21,7 +21,7 @@ class DataSource(Generic[S]):
     """One source. Its functions raise InputError for errors in its section or its files."""
 
     section: type[S]
-    tasks: tuple[Task, ...]
+    tasks: tuple[TaskName, ...]
     read: Callable[[S], Reading]
     """Opens the source: its records in a fixed order."""
     digest: Callable[[S, Fingerprints], str]

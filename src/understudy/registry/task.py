@@ -1,0 +1,55 @@
+"""A task, as the registry sees it: the form of its versions' inputs and outputs, and what a version brings along.
+
+MLflow stores a task's module with each version, and serving.py runs its Predictor where understudy is not installed.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from understudy.models.facts import Facts
+from understudy.recipe.tasks import RecipeTask, load
+
+
+class ServedTask(RecipeTask, Protocol):
+    """The parts of a task's module that the registry uses."""
+
+    INPUTS: Mapping[str, str]
+    """The columns of a request, with their types: string, double or doubles. Without columns, arrays of objects."""
+    OUTPUTS: Mapping[str, str]
+    """The columns of a response."""
+    PARAMS: Mapping[str, int]
+    """Parameters of a request, with their defaults."""
+    LIBRARIES: tuple[str, ...]
+    """Libraries that its Predictor imports."""
+    FILES: Mapping[str, str]
+    """Modules whose files its Predictor loads, by the names of the version's artifacts."""
+
+    def example(self, facts: Facts) -> dict[str, list[str]]:
+        """A request, by column."""
+
+    def request(self, examples: Sequence[tuple[bytes, str]]) -> tuple[dict[str, list[Any]], dict[str, int]]:
+        """The request that scores test examples, given as content and label: its columns and its parameters."""
+
+    def losses(self, facts: Facts, rows: Mapping[str, Any], examples: Sequence[tuple[bytes, str]]) -> list[float]:
+        """The negative log-likelihoods of the examples in nats, from the response."""
+
+    def losses_by_transformers(
+        self, facts: Facts, net: Any, model: Path, examples: Sequence[tuple[bytes, str]]
+    ) -> tuple[list[float], str]:
+        """The same from a network that transformers alone has loaded.
+
+        Args:
+            facts: about the model's examples.
+            net: the network.
+            model: the folder of its files.
+            examples: content and label.
+
+        Returns:
+            The losses, and the name of AutoTokenizer's class if its tokens differ.
+        """
+
+
+def served_task(name: str) -> ServedTask:
+    """A task by its name."""
+    return cast("ServedTask", load(name))
