@@ -58,13 +58,12 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
 
 def _named_of_models(recipe: "Recipe") -> Iterator[str]:
     """Settings about parts of a model, which can only be checked on a built model."""
+    from understudy.graph import trainings
     from understudy.recipe import degrees
 
-    teacher, student = (
-        (recipe.teacher.train, recipe.resources.teacher),
-        (recipe.student.train, recipe.resources.distill),
-    )
-    for learner, (train, resources) in {"teacher": teacher, "student": student}.items():
+    resources_of = {node.learner: recipe.resources.by_job[node.resources] for node in trainings(recipe)}
+    for learner, resources in resources_of.items():
+        train = recipe.trainings[learner]
         if train is None:
             continue
         where = f"{learner}.train"

@@ -9,6 +9,7 @@ from understudy.evaluate.cautions import meaning
 from understudy.evaluate.metrics import METRICS, Unmeasured
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName, Objectives, ObjectiveSection
+from understudy.recipe.roles import CONTROL, STUDENT, TEACHER
 
 LABELS, TEMPERATURE = 0.5, 1.0
 """The proposed values: the gradient is then that of an even mixture of labels and the teacher's distribution."""
@@ -32,9 +33,9 @@ def advice(bootstrap: Bootstrap, metric: MetricName, confidence: float, objectiv
         confidence: the gate's.
         objectives: the recipe's student.distill.
     """
-    if not is_worse(bootstrap, metric, confidence, "student", "control"):
+    if not is_worse(bootstrap, metric, confidence, STUDENT, CONTROL):
         return []
-    useless = is_worse(bootstrap, metric, confidence, "teacher", "control")
+    useless = is_worse(bootstrap, metric, confidence, TEACHER, CONTROL)
     return list(_about_teacher() if useless else _about_student(objectives))
 
 

@@ -12,6 +12,7 @@ from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.quality import TRIVIAL, loss
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.recipe import Candidate, MetricName, Objectives
+from understudy.recipe.roles import CONTROL, STUDENT, TEACHER
 
 SHOWN = 5  # labels listed by name
 TIMES, NATS = 2.0, 0.5  # overfitting: a test loss above this multiple of the training loss, and by this difference
@@ -25,7 +26,7 @@ def cautions(
     training_losses: Mapping[str, float],
     confusion: Confusion | None = None,
     steps: Mapping[str, int] | None = None,
-    candidate: Candidate = "student",
+    candidate: Candidate = STUDENT,
 ) -> list[str]:
     """Warnings in sentences, the gravest first; empty if there are none.
 
@@ -46,7 +47,7 @@ def cautions(
         found.append("The control, which was trained without the teacher, is better than the student.")
     if control is not None:
         found.append(_useless(bootstrap, metric, confidence))
-    if candidate == "control":
+    if candidate == CONTROL:
         found.append("What is judged and registered here is the control: no teacher had a part in its training.")
         found.append("The student is better than this control." if worth == "better" else "")
     return [sentence for sentence in found if sentence]
@@ -65,7 +66,7 @@ def _untested(confusion: Confusion | None) -> str:
 
 
 def _unequal(steps: Mapping[str, int]) -> str:
-    student, control = steps.get("student"), steps.get("control")
+    student, control = steps.get(STUDENT), steps.get(CONTROL)
     if student is None or control is None or student == control:
         return ""
     return (
@@ -96,7 +97,7 @@ def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], object
     for role, history in histories.items():
         taken = [float(line["loss"]) for line in history if "skipped" not in line]
         last = taken[-max(1, len(taken) // 10) :]
-        weight = labels if role == "student" else 1.0
+        weight = labels if role == STUDENT else 1.0
         if last and weight > 0:
             found[role] = sum(last) / len(last) / weight
     return found
@@ -105,13 +106,13 @@ def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], object
 def _useless(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str:
     """A warning if the control is better than the teacher."""
     try:
-        seen = bootstrap.difference(metric, "teacher", "control", confidence)
+        seen = bootstrap.difference(metric, TEACHER, CONTROL, confidence)
     except Unmeasured:
         return ""
     if meaning(seen, METRICS[metric]) != "worse":
         return ""
     form = METRICS[metric]
-    teacher, control = (form.show(bootstrap.value(metric, role)) for role in ("teacher", "control"))
+    teacher, control = (form.show(bootstrap.value(metric, role)) for role in (TEACHER, CONTROL))
     return (
         "The teacher is worse than the control, which learned from the labels alone: distilling from it cannot help "
         f"({form.title} {teacher} against {control})."
@@ -120,10 +121,10 @@ def _useless(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str
 
 def _chance(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str:
     try:
-        if loss(bootstrap, metric, TRIVIAL, confidence, role="teacher").high < 0:
+        if loss(bootstrap, metric, TRIVIAL, confidence, role=TEACHER).high < 0:
             return ""
         form = METRICS[metric]
-        teacher, trivial = (form.show(bootstrap.value(metric, role)) for role in ("teacher", TRIVIAL))
+        teacher, trivial = (form.show(bootstrap.value(metric, role)) for role in (TEACHER, TRIVIAL))
     except Unmeasured:
         return ""  # the rule against the trivial predictor fails, and gives the reason
     return (

@@ -42,6 +42,7 @@ from understudy.evaluate.recovered import recovered
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.wear import judged_so_far, worn
 from understudy.recipe import Candidate, Gate, MetricName, Objectives
+from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Circumstances:
     """Each model's training steps, by role."""
     objectives: Objectives = ()
     """The student's objectives."""
-    candidate: Candidate = "student"
+    candidate: Candidate = STUDENT
     """The role of the model to register."""
     foreign: str = ""
     """The champion's name if understudy did not train it: it has per-example results, and no measures."""
@@ -82,15 +83,15 @@ def decide(
     Values that measures and per_example lack raise no error: the rules that need them fail and report them.
     """
     models, candidate = _mapping(measures.get("models")), around.candidate
-    others = ["teacher", *(["champion"] if _has("champion", models, per_example) else [])]
-    extra = ["control"] if _has("control", models, per_example) or candidate == "control" else []
-    bootstrap = Bootstrap(per_example, ["student", *others, *extra, TRIVIAL])
+    others = [TEACHER, *([CHAMPION] if _has(CHAMPION, models, per_example) else [])]
+    extra = [CONTROL] if _has(CONTROL, models, per_example) or candidate == CONTROL else []
+    bootstrap = Bootstrap(per_example, [STUDENT, *others, *extra, TRIVIAL])
     losses, quality = _against_models(bootstrap, metric, gate, others, candidate)
-    own = [role for role in others if role != "champion" or not around.foreign]
-    rules = [_measured(measures, bootstrap, metric, ["student", *own, *extra]), *quality]
+    own = [role for role in others if role != CHAMPION or not around.foreign]
+    rules = [_measured(measures, bootstrap, metric, [STUDENT, *own, *extra]), *quality]
     if around.champion_problem:
         rules.append(failed("quality-against-champion", gate.margin, around.champion_problem))
-    if extra and candidate == "student":
+    if extra and candidate == STUDENT:
         rules.append(against_control(bootstrap, metric, gate))
     rules += [*_floor(bootstrap, metric, gate, candidate), *_limits(models, gate, candidate)]
     control = _against_control(bootstrap, metric, gate) if extra else None
@@ -107,21 +108,21 @@ def decide(
     return {
         "approved": all(rule.passed for rule in rules),
         "candidate": candidate,
-        "headline": headline(rules, metric, gate.margin, candidate, compared="champion" in losses),
+        "headline": headline(rules, metric, gate.margin, candidate, compared=CHAMPION in losses),
         "cautions": [
             *warned,
             *_of_foreign(around.foreign),
             *worn(around.judged, gate.confidence),
             *_unsteady(models),
         ],
-        "advice": advice(bootstrap, metric, gate.confidence, around.objectives) if candidate == "student" else [],
+        "advice": advice(bootstrap, metric, gate.confidence, around.objectives) if candidate == STUDENT else [],
         "judged": judged_so_far(around.judged),
         "control": _worth(control, metric, gate) if control else None,
         "recovered": recovered(bootstrap, metric, gate.confidence) if extra else None,
         "metric": metric,
         "confidence": gate.confidence,
         "margin": gate.margin,
-        "smallest_detectable": losses["teacher"].smallest if "teacher" in losses else None,
+        "smallest_detectable": losses[TEACHER].smallest if TEACHER in losses else None,
         "rules": [rule.told for rule in rules],
     }
 
@@ -186,7 +187,7 @@ def _limits(models: Mapping[str, Any], gate: Gate, candidate: Candidate) -> Iter
 def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Difference | None:
     """The worth of the teacher: the student against the same model trained without it."""
     try:
-        found = bootstrap.difference(metric, "student", "control", gate.confidence)
+        found = bootstrap.difference(metric, STUDENT, CONTROL, gate.confidence)
     except Unmeasured:
         return None
     return found if math.isfinite(found.low) and math.isfinite(found.high) else None
@@ -227,7 +228,7 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
 
 
 def _size(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
-    own, teacher = (_number(_mapping(models.get(role)).get("bytes")) for role in (candidate, "teacher"))
+    own, teacher = (_number(_mapping(models.get(role)).get("bytes")) for role in (candidate, TEACHER))
     if not own or not teacher:
         return failed("size", most, f"the size of the {_missing(candidate, own, teacher)} was not measured")
     sizes = f"{candidate} {own / 1e6:,.4g} MB, teacher {teacher / 1e6:,.4g} MB"
@@ -235,7 +236,7 @@ def _size(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
 
 
 def _latency(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
-    times = [_mapping(_mapping(models.get(role)).get("latency")) for role in (candidate, "teacher")]
+    times = [_mapping(_mapping(models.get(role)).get("latency")) for role in (candidate, TEACHER)]
     own, teacher = (_number(time.get("median_ms")) for time in times)
     ratio = _number(times[0].get("ratio_to_teacher"))
     if not own or not teacher:
@@ -247,7 +248,7 @@ def _latency(models: Mapping[str, Any], most: float, candidate: Candidate) -> Ru
 
 
 def _missing(candidate: Candidate, own: float | None, teacher: float | None) -> str:
-    return " and ".join(role for role, value in ((candidate, own), ("teacher", teacher)) if not value)
+    return " and ".join(role for role, value in ((candidate, own), (TEACHER, teacher)) if not value)
 
 
 def _ratio(rule: str, ratio: float, most: float, found: str) -> Rule:

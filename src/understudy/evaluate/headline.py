@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.quality import Rule
 from understudy.recipe import Candidate, MetricName
+from understudy.recipe.roles import STUDENT
 
 UNCOMPARED = "not compared with what you serve: no version has the alias champion"
 
@@ -21,7 +22,7 @@ def headline(rules: Sequence[Rule], metric: MetricName, margin: float, candidate
     """
     form, names = METRICS[metric], [rule.rule for rule in rules]
     failing = [rule.rule for rule in rules if not rule.passed]
-    whom = "" if candidate == "student" else "control, trained without the teacher: "
+    whom = "" if candidate == STUDENT else "control, trained without the teacher: "
     if failing:
         decided = f"rejected by {', '.join(failing)}"
     else:

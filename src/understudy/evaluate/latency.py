@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from understudy.evaluate.contents import Latency
 from understudy.evaluate.metrics import FloatArray
+from understudy.recipe.roles import TEACHER
 
 WARM_UP = 3
 
@@ -36,7 +37,7 @@ def latency(
                 seconds[role].append(taken)
         tick()
     milliseconds = {role: np.array(taken) * 1000 for role, taken in seconds.items()}
-    teacher = milliseconds["teacher"]
+    teacher = milliseconds[TEACHER]
     return {role: _summary(taken, teacher, len(inputs[role])) for role, taken in milliseconds.items()}
 
 

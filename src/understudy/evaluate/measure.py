@@ -35,6 +35,7 @@ from understudy.models.trust import trusted_descriptions
 from understudy.models.weight_files import weight_bytes
 from understudy.parallel.peers import is_lost_peer
 from understudy.recipe import EvaluatePrecision, Recipe
+from understudy.recipe.roles import STUDENT, TEACHER
 
 Progress = Callable[[float, float, str], None]
 
@@ -93,7 +94,7 @@ def measure(
     if share.rank == 0:
         machine = hardware(on, recipe.evaluate.precision, share)
         _keep(folder, results, before)
-        said = _measures(models, digests, recipe, examples, splits["teacher"], results, costs, machine)
+        said = _measures(models, digests, recipe, examples, splits[TEACHER], results, costs, machine)
         _write(folder, *said, trivial_results(examples))
 
 
@@ -146,7 +147,7 @@ def _measures(
         "hardware": machine,
         "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
         "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, examples, described)),
-        "confusion": _confusion(results["student"], described.get("labels", ())) if "student" in results else None,
+        "confusion": _confusion(results[STUDENT], described.get("labels", ())) if STUDENT in results else None,
     }
     return measures, per_example
 

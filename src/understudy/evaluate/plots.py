@@ -14,11 +14,12 @@ from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
 from understudy.evaluate.metrics import METRICS, FloatArray, Metric
 from understudy.evaluate.statistics import Difference
 from understudy.recipe import MetricName
+from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
 from understudy.train.validated import losses as validated
 
-COLOURS = {"teacher": "#334155", "student": "#2563eb", "control": "#d97706", "champion": "#7c3aed"}
-MARKERS = {"teacher": "s", "student": "o", "control": "^", "champion": "D"}
-ASIDE = {"control": 0.015}  # of the axis to the right: it is as large and fast as the student and would hide it
+COLOURS = {TEACHER: "#334155", STUDENT: "#2563eb", CONTROL: "#d97706", CHAMPION: "#7c3aed"}
+MARKERS = {TEACHER: "s", STUDENT: "o", CONTROL: "^", CHAMPION: "D"}
+ASIDE = {CONTROL: 0.015}  # of the axis to the right: it is as large and fast as the student and would hide it
 GREY, RED = "#94a3b8", "#b91c1c"
 WIDTH = 9.6  # inches, which are 100 pixels each in the report
 SLICES = 20  # at most in the plot; the report's table has them all
@@ -209,7 +210,7 @@ def slice_plot(slices: Sequence[Mapping[str, Any]], roles: Sequence[str], metric
     shown = list(slices)
     if len(shown) > SLICES:
         direction = 1 if metric.higher_is_better else -1
-        shown = sorted((one for one in shown if one["student"] is not None), key=lambda one: direction * one["student"])
+        shown = sorted((one for one in shown if one[STUDENT] is not None), key=lambda one: direction * one[STUDENT])
         shown = shown[:SLICES]
     figure = _figure(1.1 + (0.14 + 0.085 * len(roles)) * len(shown))
     axes = figure.add_subplot()

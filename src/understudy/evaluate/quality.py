@@ -17,6 +17,7 @@ from understudy.evaluate.intervals import least_examples
 from understudy.evaluate.metrics import METRICS, Unmeasured
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.recipe import Candidate, Gate, MetricName
+from understudy.recipe.roles import CONTROL, STUDENT
 
 ROUNDING = 1e-12  # 0.98 - 0.96 is more than 0.02 in floating point; a loss of exactly the margin is allowed
 TRIVIAL = "trivial"
@@ -56,7 +57,7 @@ class Loss:
     smallest: float
 
 
-def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float, role: str = "student") -> Loss:
+def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float, role: str = STUDENT) -> Loss:
     """A model's loss against another one.
 
     Raises:
@@ -77,7 +78,7 @@ def _oriented(found: Difference, metric: MetricName) -> Loss:
 
 
 def against_model(
-    bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate, role: Candidate = "student"
+    bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate, role: Candidate = STUDENT
 ) -> Rule:
     """Whether a loss above the margin is ruled out."""
     form = METRICS[metric]
@@ -97,14 +98,14 @@ def against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rul
     """Whether the student is not significantly worse than its control."""
     name = "quality-against-control"
     try:
-        seen = _oriented(bootstrap.difference(metric, "student", "control", gate.confidence), metric)
+        seen = _oriented(bootstrap.difference(metric, STUDENT, CONTROL, gate.confidence), metric)
     except Unmeasured as error:
         return failed(name, 0.0, str(error))
     passed = seen.low <= 0
     if not math.isfinite(seen.low + seen.high):  # a difference that few examples carry shows neither to be worse
         few = "too few test examples carry the difference to tell how large it is"
         return Rule(name, passed, f"{few.capitalize()}.", seen.observed) if passed else failed(name, 0.0, few)
-    detail = _compared(bootstrap, seen, metric, ("student", "control"), gate.confidence)
+    detail = _compared(bootstrap, seen, metric, (STUDENT, CONTROL), gate.confidence)
     detail += (
         "it is not known to be worse than the same model trained without the teacher."
         if passed
@@ -113,7 +114,7 @@ def against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rul
     return Rule(name, passed, detail, seen.observed, (seen.low, seen.high), 0.0)
 
 
-def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate, role: Candidate = "student") -> Rule:
+def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate, role: Candidate = STUDENT) -> Rule:
     """Whether the candidate is significantly better than the trivial predictor."""
     name = f"quality-against-{TRIVIAL}"
     try:
@@ -128,7 +129,7 @@ def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate, role: 
 
 
 def above_minimum(
-    bootstrap: Bootstrap, metric: MetricName, minimum: float, confidence: float, role: Candidate = "student"
+    bootstrap: Bootstrap, metric: MetricName, minimum: float, confidence: float, role: Candidate = STUDENT
 ) -> Rule:
     """Whether the worse end of the candidate's interval reaches the recipe's minimum."""
     form = METRICS[metric]

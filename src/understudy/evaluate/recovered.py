@@ -10,6 +10,7 @@ from understudy.evaluate.contents import Recovered
 from understudy.evaluate.metrics import METRICS, Unmeasured
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName
+from understudy.recipe.roles import CONTROL, STUDENT, TEACHER
 
 NO_GAP = "there was no gap to recover: the teacher is not known to be better than the control"
 
@@ -23,8 +24,8 @@ def recovered(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> Re
         confidence: level of the two-sided interval.
     """
     try:
-        gap = bootstrap.difference(metric, "teacher", "control", confidence)
-        share = bootstrap.share("student", "control", "teacher", metric, confidence)
+        gap = bootstrap.difference(metric, TEACHER, CONTROL, confidence)
+        share = bootstrap.share(STUDENT, CONTROL, TEACHER, metric, confidence)
     except Unmeasured:
         return None
     better = gap.low > 0 if METRICS[metric].higher_is_better else gap.high < 0

@@ -18,6 +18,7 @@ from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.worst import Example
 from understudy.recipe import MetricName
+from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
 from understudy.recipe.tasks import load
 from understudy.train.profile import KINDS, Kind, Profile
 
@@ -53,7 +54,7 @@ WIDEST = 16  # labels of a matrix that fits on the page
 MISTAKES = 12  # listed one by one
 LONGEST = 24  # characters of a label in a table
 UNKNOWN = Origin()
-OTHERS = ("teacher", "champion", "control")
+OTHERS = (TEACHER, CHAMPION, CONTROL)
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ def _in_its_unit(value: float | None, rule: RuleOutcome, metric: Metric) -> str:
 
 def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Verdict) -> Difference | None:
     try:
-        found = bootstrap.difference(name, "student", other, verdict["confidence"])
+        found = bootstrap.difference(name, STUDENT, other, verdict["confidence"])
     except Unmeasured:
         return None
     return found if math.isfinite(found.low) and math.isfinite(found.high) else None
@@ -261,7 +262,7 @@ def _comparisons(bootstrap: Bootstrap, names: Sequence[MetricName], other: str, 
 def _tiles(measures: Measures, verdict: Verdict, differences: Mapping[str, Difference]) -> list[tuple[str, str, str]]:
     """The numbers at the top: title, value, reference."""
     metric, models = METRICS[verdict["metric"]], measures["models"]
-    candidate, teacher = models[verdict["candidate"]], models["teacher"]
+    candidate, teacher = models[verdict["candidate"]], models[TEACHER]
     quality, reference = (metric.show(model["metrics"][verdict["metric"]]) for model in (candidate, teacher))
     share = candidate["bytes"] / teacher["bytes"]
     times, latency = candidate["latency"]["ratio_to_teacher"], three_digits(teacher["latency"]["median_ms"])
@@ -270,8 +271,8 @@ def _tiles(measures: Measures, verdict: Verdict, differences: Mapping[str, Diffe
         ("size", f"{three_digits(100 * share)} %", f"of the teacher's {si(teacher['bytes'], 'B')}"),
         ("latency", f"{three_digits(100 * times)} %", f"of the teacher's {latency} ms"),
     ]
-    if "control" in differences:
-        gain = differences["control"]
+    if CONTROL in differences:
+        gain = differences[CONTROL]
         tiles.append(("against the control", metric.show_difference(gain.observed), meaning(gain, metric)))
     if verdict["recovered"]:
         tiles.append(_recovered(verdict["recovered"]))

@@ -28,7 +28,7 @@ from understudy.models.facts import (
     shape_of,
 )
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Train
-from understudy.recipe.roles import section_of
+from understudy.recipe.roles import CHAMPION, section_of
 from understudy.store.files import read_json
 
 FACTORY = re.compile(r"[\w.]+:\w+")
@@ -49,7 +49,7 @@ def trusted_descriptions(
     Raises:
         UnderstudyError: a folder does not match the recipe, or names code that the recipe does not trust.
     """
-    sections = {role: section for role in folders if (section := section_of(role))}
+    sections = {role: section_of(role) for role in folders if role != CHAMPION}
     descriptions = {
         role: trusted_description(folders[role], models[section], examples, section)
         for role, section in sections.items()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from understudy.errors import InputError
+from understudy.graph import EVALUATION, node_of, trainings
 from understudy.kube.quantities import amount
 from understudy.models.facts import Facts
 from understudy.plan.estimate import GIB
@@ -13,6 +14,7 @@ from understudy.plan.lower_bounds import Held, evaluation_memory, training_memor
 from understudy.plan.placeholders import description_of, facts_of
 from understudy.plan.weights import weights_of
 from understudy.recipe import ArchitectureModel, Model, Recipe, Resources, Train, degrees
+from understudy.recipe.roles import TEACHER, section_of
 
 FEWEST_TOKENS, FEWEST_LABELS = 258, 2
 """Assumed for vocabularies and labels that are not counted yet."""
@@ -48,18 +50,20 @@ def refuse_small_pods(recipe: Recipe) -> None:
 
 
 def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
-    facts = _fewest(recipe)
-    teacher, student = (_bytes(model, facts, path) for path, model in recipe.models.items())
-    if recipe.teacher.train and (resources := limited.get("teacher")):
-        needed = _training(recipe, recipe.teacher.train, resources, Held(teacher, 0))
-        yield Need("teacher", _state(recipe.teacher.train, resources), needed)
-    if resources := limited.get("distill"):
-        needed = _training(recipe, recipe.student.train, resources, Held(student, teacher))
-        yield Need("distill", _state(recipe.student.train, resources), needed)
-    if resources := limited.get("evaluate"):
-        models = teacher + student * (1 + recipe.student.control)
+    facts, nodes = _fewest(recipe), trainings(recipe)
+    sizes = {path: _bytes(model, facts, path) for path, model in recipe.models.items()}
+    largest = {node.resources: node for node in nodes if recipe.trainings[node.learner]}  # a control has no teacher
+    for key, node in largest.items():
+        train = recipe.trainings[node.learner]
+        if train and (resources := limited.get(key)):
+            teacher = sizes[section_of(TEACHER)] if node.has_teacher else 0
+            needed = _training(recipe, train, resources, Held(sizes[node.model], teacher))
+            yield Need(key, _state(train, resources), needed)
+    evaluation = node_of(recipe, EVALUATION).resources
+    if resources := limited.get(evaluation):
+        models = sum(sizes[node.model] for node in nodes)
         spread = degrees(recipe.evaluate.strategy, resources.nodes, resources.processes)
-        yield Need("evaluate", "all models' weights", evaluation_memory(spread, _device(resources), models))
+        yield Need(evaluation, "all models' weights", evaluation_memory(spread, _device(resources), models))
 
 
 def _training(recipe: Recipe, train: Train, resources: Resources, held: Held) -> int:

@@ -7,6 +7,7 @@ from understudy.plan.serving import SMALLER, Serving, serving
 from understudy.plan.trace import Planned
 from understudy.plan.weights import Weights, weights_of
 from understudy.recipe import Recipe, degrees
+from understudy.recipe.roles import CONTROL, STUDENT, TEACHER
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ def run_requirements(recipe: Recipe, distillation: Planned) -> RunRequirements:
         weights_of(distillation.teacher, "teacher.model"),
         weights_of(distillation.model, "student.model"),
     )
-    weights: dict[str, Weights] = {"teacher": teacher, "student": student}
+    weights: dict[str, Weights] = {TEACHER: teacher, STUDENT: student}
     if recipe.student.control:
-        weights["control"] = student
+        weights[CONTROL] = student
     measured = recipe.resources.evaluation
     shares = degrees(recipe.evaluate.strategy, measured.nodes, measured.processes).dp_shard
     precision = recipe.evaluate.precision

@@ -16,6 +16,6 @@ def learner_of(role: str) -> str:
     return STUDENT if role == CONTROL else role
 
 
-def section_of(role: str) -> str | None:
-    """The recipe's section of a role's model; None for a champion."""
-    return None if role == CHAMPION else f"{learner_of(role)}.model"
+def section_of(role: str) -> str:
+    """The path of a role's model in the recipe; not for a champion."""
+    return f"{learner_of(role)}.model"

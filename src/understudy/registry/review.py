@@ -10,6 +10,7 @@ from typing import Any
 
 from understudy.errors import InputError, UnderstudyError, printable
 from understudy.evaluate.contents import Measures, Verdict
+from understudy.recipe.roles import CONTROL, STUDENT
 from understudy.registry import evidence
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST
@@ -132,7 +133,7 @@ def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]
     named = f"{version.name}, version {version.number}"
     try:
         measures, verdict = json.loads(found["measures"]), json.loads(found["verdict"])
-        judged = "control" if verdict.get("candidate") == "control" else "student"
+        judged = CONTROL if verdict.get("candidate") == CONTROL else STUDENT
         measured, _ = measures["models"][judged]["digest"], verdict["approved"]
         list(evidence.findings(measures, verdict))  # missing fields raise here, not later with a traceback
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.errors import UnderstudyError
 from understudy.evaluate.contents import RESULTS
 from understudy.recipe import Recipe
+from understudy.recipe.roles import CHAMPION
 from understudy.steps.environment import tracking_uri
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
@@ -96,7 +97,7 @@ def _of_probabilities(shares: "NDArray[Any]", targets: "NDArray[Any]") -> "dict[
         nll = -np.log(shares[rows, targets])
     scores = Scores(len(targets))
     scores.add(rows, nll, (shares.argmax(axis=1) == targets).astype(np.float64), shares.max(axis=1).clip(0, 1))
-    return by_role("champion", scores.arrays())
+    return by_role(CHAMPION, scores.arrays())
 
 
 def _texts(store: Store, examples: str, sizes: "NDArray[Any]") -> list[str]:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from understudy.evaluate.contents import COMPLETIONS, CONFUSION, MOST_LABELS, Confusion, Measures
 from understudy.models.weight_files import weight_bytes
 from understudy.recipe import Recipe
+from understudy.recipe.roles import STUDENT
 from understudy.steps.arrays import Shape, read_arrays, refusal
 from understudy.store.files import read_json
 
@@ -63,7 +64,7 @@ def checked_measures(
         weights = _weights(examples, measures["examples"])
         written = _completions(weights[0], described)
         counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), written, *weights)
-        _check_confusion(measures["confusion"], labels, counts["student"])
+        _check_confusion(measures["confusion"], labels, counts[STUDENT])
     except FileNotFoundError as error:
         raise refusal(f"{Path(error.filename).name} is missing") from error
     except ValidationError as error:

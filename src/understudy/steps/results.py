@@ -19,6 +19,7 @@ from understudy.evaluate.contents import RESULTS
 from understudy.launch.platform import platform
 from understudy.models.facts import DESCRIPTION
 from understudy.recipe import FactoryModel, Recipe
+from understudy.recipe.roles import CHAMPION
 from understudy.revision import revision
 from understudy.steps.identity import MEASURED_BY, model_identity, task_code
 from understudy.steps.step import Parts, Work
@@ -125,7 +126,7 @@ def parts_by_role(work: Work, roles: list[str]) -> dict[str, Parts]:
 
 def _inputs(work: Work, role: str) -> dict[str, str]:
     found = {"examples": work.inputs["examples"], "model": work.inputs[role]}
-    if role == "champion" and "records" in work.inputs:  # its images are made from them
+    if role == CHAMPION and "records" in work.inputs:  # its images are made from them
         found["records"] = work.inputs["records"]
     return found
 
