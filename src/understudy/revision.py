@@ -57,6 +57,7 @@ def revision(
             with the imports in that.
     """
     used = {f"{module}:{name}": _used(module, name, root) for module, name in parts if _file(module, root)}
+    assert all(used.values()), [name for name, statements in used.items() if not statements]
     imported = {name for statements in used.values() for name in _imported(statements)}
     sources, libraries = _closure(modules, root, imported)
     sources |= {name: _dumped(statements) for name, statements in used.items()}

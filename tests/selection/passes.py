@@ -16,7 +16,7 @@ EVERYWHERE = ("pyproject.toml", "requirements-dev.lock", "requirements.lock", "t
 """What every test runs under."""
 COMPUTED = tuple(
     f"src/understudy/{name}/"
-    for name in ("train", "evaluate", "data", "models", "parallel", "objectives", "teachers", "plan")
+    for name in ("train", "evaluate", "data", "models", "parallel", "objectives", "teachers", "tasks", "plan")
 )
 """What a pod computes: the tests of ranks are about that, those of a cluster about what carries it."""
 USED = ("agent", "cli", "jobs", "kube", "launch", "recipe", "registry", "runs", "store")

@@ -331,6 +331,8 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
         ("def targets", EVALUATE),
         ("def test_split", EVALUATE),
         ("def shown", GATE),
+        ("class Predictor", REGISTER),
+        ("def losses", REGISTER),
     ],
 )
 def test_a_changed_function_of_the_task_repeats_the_steps_that_call_it(
