@@ -51,3 +51,42 @@ def test_a_tasks_module_imports_nothing_of_the_package_at_its_top() -> None:
         path = Path("src", *name.split(".")).with_suffix(".py")
         top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
         assert [ast.unparse(node) for node in top] == ["from typing import TYPE_CHECKING, Any"], name
+
+
+ROLES_HOMES = ("graph.py", "recipe/")
+"""Where roles and nodes have their names."""
+OTHER_MEANINGS = {
+    "cli/outcome.py": "a field of the verdict",
+    "cli/review.py": "columns of a table",
+    "evaluate/gate.py": "a field of the verdict",
+    "evaluate/report.py": "a phase of a training step",
+    "jobs/payload.py": "a folder that ranks read",
+    "objectives/hidden_states.py": "a word in an error",
+    "plan/ledger.py": "a kind of memory",
+    "plan/trace.py": "a kind of memory",
+    "registry/names.py": "an alias in MLflow",
+    "registry/register.py": "a key of the recipe",
+    "registry/review.py": "tags and columns of a review",
+    "steps/cards.py": "a field of the verdict",
+    "steps/champion.py": "a folder",
+    "steps/evidence.py": "keys of the recipe",
+    "train/learning.py": "a phase of a training step",
+    "train/models.py": "a section of the recipe in an error",
+    "train/pipelined.py": "a phase of a training step",
+    "train/profile.py": "a phase of a training step",
+}
+"""Files in which such a word is no role or node."""
+
+
+def test_a_role_is_named_in_the_recipe_and_its_graph_alone() -> None:
+    names = {"teacher", "student", "control", "champion", "distill"}
+    named = {
+        path.relative_to("src/understudy").as_posix()
+        for path in Path("src/understudy").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    assert {path for path in named if not path.startswith(ROLES_HOMES)} == OTHER_MEANINGS.keys()
+    for folder in ("pipelines", "components"):
+        texts = [ast.unparse(ast.parse(path.read_text())) for path in Path(folder).rglob("*.py")]
+        assert [name for name in names for text in texts if f"'{name}'" in text] == []

@@ -87,7 +87,7 @@ def _objectives(recipe: Recipe) -> Iterator[Conflict]:
             chosen = degrees(strategy, resources.nodes, resources.processes)
         except ValueError:  # reported where the strategy is checked
             return
-    packed = recipe.task == "causal-lm" and recipe.text.packing != "wrapped"
+    packed = recipe.takes("data.text") and recipe.text.packing != "wrapped"
     for at, objective in enumerate(recipe.objectives):
         for why in objective.needs.conflicts(chosen, packed=packed):
             yield ("student", "distill", at), why
