@@ -100,7 +100,7 @@ def _line(state: "StepState") -> str:
     if state.state in MARKS:
         seconds = state.ended - state.started
         return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_whence(state)}".rstrip()
-    return f"{state.step:<10}{state.state:<9}{state.words}".rstrip()
+    return f"{state.step:<10}{state.state:<9}{state.summary}".rstrip()
 
 
 class JsonLines:

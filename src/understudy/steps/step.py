@@ -89,7 +89,7 @@ class Work:
         state = replace(state, state="running", done=done, total=total, unit=unit, detail=detail, left=left)
         self.run.record(state)
         if left and RUN not in os.environ and self._pace.is_worth_a_line(time.monotonic()):
-            log.info("%s: running: %s", self.step, state.words)
+            log.info("%s: running: %s", self.step, state.summary)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,9 @@ def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot
         tell: called with each omission and its reason.
     """
     entries = [
-        vault.add_bytes(content, f"{part}/{path}") for part in REFERRING for path, content in _read(store.folder / part)
+        vault.add_bytes(content, f"{part}/{path}")
+        for part in REFERRING
+        for path, content in _contents(store.folder / part)
     ]
     for digest in store.objects:
         damage = store.objects.damage(digest)
@@ -50,13 +52,13 @@ def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot
             tell(f"{DAMAGED}{damage[0]}")
             continue
         try:
-            entries += _of_object(store, vault, digest)
+            entries += _add_object(store, vault, digest)
         except FileNotFoundError:
             tell(f"left out: {digest} was removed meanwhile")
     return vault.commit(KIND, str(VERSION), entries)
 
 
-def _read(folder: Path) -> Iterator[tuple[str, bytes]]:
+def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
     """The current content of every file below a folder, except for half-written and vanishing files."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -68,13 +70,13 @@ def _read(folder: Path) -> Iterator[tuple[str, bytes]]:
             continue
 
 
-def _of_object(store: Store, vault: Vault, digest: str) -> list[Entry]:
+def _add_object(store: Store, vault: Vault, digest: str) -> list[Entry]:
     manifest, root = store.objects.manifest(digest), store.objects.path(digest)
     if manifest is None:
         raise FileNotFoundError(root)
-    place = f"objects/{digest[:2]}/{digest}"
-    files = [vault.add(root / name, f"{place}/{name}", value) for name, _, value in manifest.files]
-    return [*files, vault.add_bytes((root / MANIFEST).read_bytes(), f"{place}/{MANIFEST}")]
+    prefix = f"objects/{digest[:2]}/{digest}"
+    files = [vault.add(root / name, f"{prefix}/{name}", value) for name, _, value in manifest.files]
+    return [*files, vault.add_bytes((root / MANIFEST).read_bytes(), f"{prefix}/{MANIFEST}")]
 
 
 def restore(vault: Vault, snapshot: Snapshot, folder: Path) -> None:
@@ -114,19 +116,19 @@ def _objects(vault: Vault, snapshot: Snapshot) -> Mapping[str, list[Entry]]:
     Raises:
         UnderstudyError: the snapshot is not of a store.
     """
-    found: dict[str, list[Entry]] = {}
+    objects: dict[str, list[Entry]] = {}
     paths = by_path(snapshot)
     for entry in snapshot.entries:
         if any(str(above) in paths for above in PurePosixPath(entry.path).parents) or not _fits(entry.path):
             raise vault.changed(snapshot.name, f"no folder has room for a file {entry.path!r}")
-        if place := OBJECT.fullmatch(entry.path):
-            found.setdefault(place[2], []).append(entry)
+        if match := OBJECT.fullmatch(entry.path):
+            objects.setdefault(match[2], []).append(entry)
         elif not entry.path.startswith(tuple(f"{part}/" for part in REFERRING)):
             raise vault.changed(snapshot.name, f"no store has a file {entry.path!r}")
-    for digest, entries in found.items():
+    for digest, entries in objects.items():
         if (f"objects/{digest[:2]}/{digest}/{MANIFEST}", digest) not in {(it.path, it.sha256) for it in entries}:
             raise vault.changed(snapshot.name, f"the object {digest} has another manifest, or none")
-    return found
+    return objects
 
 
 def _fits(path: str) -> bool:
@@ -140,8 +142,8 @@ def _restore_object(vault: Vault, store: Store, digest: str, entries: list[Entry
         for entry in entries:
             vault.take(entry, staged / "/".join(entry.path.split("/")[3:]))
         manifest = Manifest.decode(json.loads((staged / MANIFEST).read_bytes()))
-        found = store.objects.publish(staged, manifest.kind, manifest.inputs, manifest.facts)
+        restored = store.objects.publish(staged, manifest.kind, manifest.inputs, manifest.facts)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
-    if found != digest:
+    if restored != digest:
         raise UnderstudyError(f"{digest}: the snapshot has other files under this name; take an older one")

@@ -27,8 +27,8 @@ class Bucket:
     """
 
     def __init__(self, url: str) -> None:
-        scheme, found, rest = url.partition("://")
-        if not found or not rest:
+        scheme, separator, location = url.partition("://")
+        if not separator or not location:
             raise InputError(f"{url}: is no address of a bucket; write s3://BUCKET/PREFIX, or file:///FOLDER")
         if "@" in urlsplit(url).netloc:
             raise InputError(f"{scheme}://...: credentials belong into the environment, not into a bucket's address")
@@ -39,7 +39,7 @@ class Bucket:
             raise InputError(f"{url}: {error}") from error
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _readable_errors(self) -> Iterator[None]:
         """Convert errors: s3fs raises most S3 errors as an OSError of some number. The caller handles missing files."""
         from aiohttp import ClientError as Broken
         from botocore.exceptions import BotoCoreError, ClientError
@@ -49,8 +49,8 @@ class Bucket:
         except (BotoCoreError, Broken, ClientError, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise
-            words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            raise UnderstudyError(f"{self.url}: {words}{HINT if self.url.startswith('s3:') else ''}") from error
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            raise UnderstudyError(f"{self.url}: {reason}{HINT if self.url.startswith('s3:') else ''}") from error
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -64,13 +64,13 @@ class Bucket:
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None when there is none."""
-        with self._in_words():
+        with self._readable_errors():
             path = self._path(name)
             return int(self._files.size(path)) if self._files.exists(path) else None
 
     def read(self, name: str) -> bytes | None:
         """The content of a small file; None when there is none."""
-        with self._in_words():
+        with self._readable_errors():
             try:
                 return bytes(self._files.cat_file(self._path(name)))
             except FileNotFoundError:
@@ -78,30 +78,33 @@ class Bucket:
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a small file."""
-        with self._in_words():
+        with self._readable_errors():
             self._files.pipe_file(self._ready(name), content)
 
     def put(self, source: Path, name: str) -> None:
         """Create or replace a file with a local one."""
-        with self._in_words():
+        with self._readable_errors():
             self._files.put_file(str(source), self._ready(name))
 
     def listed(self, folder: str) -> dict[str, tuple[int, str]]:
         """Size and last change of all files below a folder, or below the address for "", by their paths there."""
         root = self._path(folder).rstrip("/")
-        with self._in_words():
+        with self._readable_errors():
             self._files.invalidate_cache()  # another process may have written
             if not self._files.exists(root):
                 return {}
-            found = self._files.find(root, detail=True)
+            details = self._files.find(root, detail=True)
         return {
-            name.removeprefix(f"{root}/"): (int(about["size"]), str(about.get("LastModified", about.get("mtime", ""))))
-            for name, about in found.items()
+            name.removeprefix(f"{root}/"): (
+                int(detail["size"]),
+                str(detail.get("LastModified", detail.get("mtime", ""))),
+            )
+            for name, detail in details.items()
         }
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove files."""
-        with self._in_words():
+        with self._readable_errors():
             if names:
                 self._files.rm([self._path(name) for name in names])
 
@@ -112,7 +115,7 @@ class Bucket:
             FileNotFoundError: the local folder is gone.
         """
         try:
-            with self._in_words():
+            with self._readable_errors():
                 self._files.get_file(self._path(name), str(target))
         except UnderstudyError as error:
             if not isinstance(error.__cause__, FileNotFoundError):

@@ -99,8 +99,8 @@ class Fingerprints:
 
     def file(self, path: Path) -> str:
         """The file's SHA-256."""
-        known = read_json(self._entry(path))
-        return str(known[-1]) if isinstance(known, list) and known[:-1] == identity(path) else self.read(path)
+        cached = read_json(self._entry(path))
+        return str(cached[-1]) if isinstance(cached, list) and cached[:-1] == identity(path) else self.read(path)
 
     def read(self, path: Path) -> str:
         """The file's SHA-256, all bytes read now; the cached one is replaced."""

@@ -34,13 +34,13 @@ def reachable(store: Store, registered: Iterable[str], cached: Iterable[str]) ->
     """All digests that are reachable from the roots through the inputs in the manifests."""
     live = [run for run in store.runs() if run.is_live]
     todo = [*registered, *cached, *(digest for run in live for digest in run.uses)]
-    found = set[str]()
+    reached = set[str]()
     while todo:
         digest = todo.pop()
-        manifest = None if digest in found else store.objects.manifest(digest)
-        found.add(digest)
+        manifest = None if digest in reached else store.objects.manifest(digest)
+        reached.add(digest)
         todo.extend(manifest.inputs.values() if manifest else ())
-    return found
+    return reached
 
 
 def plan(store: Store, registered: Iterable[str], forget_after: float | None = None) -> list[Removal]:
@@ -57,8 +57,8 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
     old = [] if forget_after is None else _unused(store, now - forget_after)
     forgotten = {removal.path.stem for removal in old if removal.path.parent.name == step_cache.FOLDER}
     cached = [step.digest for step in store.step_cache if step.key not in forgotten]
-    kept = reachable(store, registered, cached)
-    unreached = (store.objects.path(digest) for digest in store.objects if digest not in kept)
+    reached = reachable(store, registered, cached)
+    unreached = (store.objects.path(digest) for digest in store.objects if digest not in reached)
     # ctime, since a rename leaves mtime as it was: an object built a year ago is young in the trash.
     trash = (path for path in (store.folder / "trash").glob("*") if now - _renamed(path) > SETTLED)
     parts = [store.folder / name for name in ("work", step_cache.FOLDER, "runs", "fingerprints")]
@@ -100,38 +100,38 @@ def _is_old(path: Path, now: float) -> bool:
 
 def _touched(path: Path) -> float:
     """The time of its last change; infinity if another process has removed it."""
-    return next(map(_changed, _all_of(path)), math.inf)
+    return next(map(_changed, _statuses(path)), math.inf)
 
 
 def _renamed(path: Path) -> float:
-    return next((found.st_ctime for found in _all_of(path)), math.inf)
+    return next((status.st_ctime for status in _statuses(path)), math.inf)
 
 
 def _last_written(work: Path) -> float:
     """The last change below a folder; the folder itself changes with every check of its lease."""
-    itself, *below = [_changed(found) for found in _all_of(work)] or [math.inf]
+    itself, *below = [_changed(status) for status in _statuses(work)] or [math.inf]
     return max(below, default=itself)
 
 
-def _changed(found: os.stat_result) -> float:
+def _changed(status: os.stat_result) -> float:
     """The time of a change. A rank can set an mtime in the future, but not a ctime, which the system sets."""
-    return min(found.st_mtime, found.st_ctime)
+    return min(status.st_mtime, status.st_ctime)
 
 
-def _all_of(path: Path) -> Iterator[os.stat_result]:
+def _statuses(path: Path) -> Iterator[os.stat_result]:
     """The status of a file, or of a folder and all below it, without following links and without unreadable folders."""
     todo = [str(path)]
     while todo:  # without recursion: ranks may have nested folders deeply
-        place = todo.pop()
+        entry = todo.pop()
         with suppress(OSError):
-            found = os.lstat(place)
-            yield found
-            if stat.S_ISDIR(found.st_mode):
-                todo += (os.path.join(place, name) for name in os.listdir(place))
+            status = os.lstat(entry)
+            yield status
+            if stat.S_ISDIR(status.st_mode):
+                todo += (os.path.join(entry, name) for name in os.listdir(entry))
 
 
-def _removal(path: Path, why: str) -> Removal:
-    return Removal(path, why, sum(found.st_size for found in _all_of(path) if stat.S_ISREG(found.st_mode)))
+def _removal(path: Path, reason: str) -> Removal:
+    return Removal(path, reason, sum(status.st_size for status in _statuses(path) if stat.S_ISREG(status.st_mode)))
 
 
 def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]) -> int:
@@ -149,7 +149,7 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
     freed, now, aside, failed = 0, time.time(), list[tuple[Removal, Path]](), list[str]()
     for removal in removals:
         path = removal.path
-        with _told(path, failed):
+        with _recording_failures(path, failed):
             if path.parent.parent.name == "objects":
                 trash = store.objects.set_aside(path.name) if _is_old(path, now) else None
                 aside += [(removal, trash)] if trash else []
@@ -160,8 +160,8 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
                 freed += removal.size
     # Checked once more, now that they are in the trash. If a run recorded its use before the move, its object is
     # restored here; a run that records it later does not find the object and builds it again.
-    kept = reachable(store, registered, (step.digest for step in store.step_cache))
-    freed += sum(_clear(store, removal, trash, kept, failed) for removal, trash in aside)
+    reached = reachable(store, registered, (step.digest for step in store.step_cache))
+    freed += sum(_clear(store, removal, trash, reached, failed) for removal, trash in aside)
     if failed:
         raise UnderstudyError(
             "all else was removed, but not these; remove them as the user who made them, or as root\n"
@@ -170,11 +170,11 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
     return freed
 
 
-def _clear(store: Store, removal: Removal, trash: Path, kept: set[str], failed: list[str]) -> int:
+def _clear(store: Store, removal: Removal, trash: Path, reached: set[str], failed: list[str]) -> int:
     """Remove an object from the trash, or restore it if it is needed; returns the bytes freed."""
     digest = trash.name.partition(".")[0]
-    with _told(trash, failed):
-        if digest not in kept or store.objects.path(digest).exists():
+    with _recording_failures(trash, failed):
+        if digest not in reached or store.objects.path(digest).exists():
             _remove(trash)
             return removal.size
         if trash != removal.path:  # one set aside by others may be damaged, and is left to them
@@ -183,7 +183,7 @@ def _clear(store: Store, removal: Removal, trash: Path, kept: set[str], failed: 
 
 
 @contextmanager
-def _told(path: Path, failed: list[str]) -> Iterator[None]:
+def _recording_failures(path: Path, failed: list[str]) -> Iterator[None]:
     """Record a path that could not be removed, and continue: one rank's leftovers must not block the rest."""
     try:
         yield

@@ -35,7 +35,7 @@ def number_of(store: Path, name: str, split: str, digest: str) -> int:
         aside = folder / f".{secrets.token_hex(8)}"
         aside.mkdir(parents=True)
         (aside / digest).touch()
-        while not _takes(aside, folder / str(number)):
+        while not _rename_if_absent(aside, folder / str(number)):
             if (folder / str(number) / digest).exists():
                 shutil.rmtree(aside)
                 break
@@ -43,9 +43,9 @@ def number_of(store: Path, name: str, split: str, digest: str) -> int:
     return number
 
 
-def _takes(aside: Path, place: Path) -> bool:
+def _rename_if_absent(aside: Path, target: Path) -> bool:
     try:
-        os.rename(aside, place)
+        os.rename(aside, target)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # which one differs between file systems
             raise

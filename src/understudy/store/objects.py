@@ -70,11 +70,11 @@ class Objects:
         Raises:
             InputError: none does, or more than one.
         """
-        found = [digest for digest in self if digest.startswith(prefix)]
-        if len(found) != 1:
-            count = f"{len(found)} objects begin" if found else "no object begins"
+        matches = [digest for digest in self if digest.startswith(prefix)]
+        if len(matches) != 1:
+            count = f"{len(matches)} objects begin" if matches else "no object begins"
             raise InputError(f"{prefix}: {count} so; understudy store ls lists them")
-        return found[0]
+        return matches[0]
 
     def publish(
         self, staged: Path, kind: str, inputs: Mapping[str, str] | None = None, facts: Mapping[str, Any] | None = None
@@ -139,8 +139,10 @@ class Objects:
         if manifest is None:
             return [f"{root / MANIFEST}: {'was changed' if (root / MANIFEST).exists() else 'is missing'}"]
         hashed = self._fingerprints.read if thorough else self._fingerprints.file
-        found = ((root / name, _damage(root / name, size, expected, hashed)) for name, size, expected in manifest.files)
-        return [f"{path}: {what}" for path, what in found if what]
+        checked = (
+            (root / name, _damage(root / name, size, expected, hashed)) for name, size, expected in manifest.files
+        )
+        return [f"{path}: {defect}" for path, defect in checked if defect]
 
 
 def described(folder: Path, kind: str, inputs: Mapping[str, str], facts: Mapping[str, Any]) -> Manifest:

@@ -63,8 +63,8 @@ class RemoteCache:
         bucket = Bucket(self._url)
         # Two clusters may have run the same step with different bits. The later result counts, so that one that was
         # forgotten here and computed again does not lose to an older one there.
-        known = _cached_step(bucket, key)
-        if known and known.at >= cached.at and transfer.holds(bucket, known.digest):
+        remote = _cached_step(bucket, key)
+        if remote and remote.at >= cached.at and transfer.holds(bucket, remote.digest):
             return
         transfer.push(store, cached.digest, self._url, lambda name: self._tell(f"sending {name} to {self._url}"))
         bucket.write(entry(key), canonical(cached.encode()))

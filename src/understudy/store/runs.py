@@ -37,7 +37,7 @@ class StepState:
     exit_code: int = 0
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """The progress as text: 20/60 steps  loss 0.1234, 900 images/s, 40 s left."""
         count = f"{self.done:g}/{self.total:g} {self.unit}  " if self.total else ""
         left = f"{duration(self.left)} left" if self.left else ""

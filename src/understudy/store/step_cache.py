@@ -44,8 +44,8 @@ class StepCache:
         self._folder = folder
 
     def __iter__(self) -> Iterator[CachedStep]:
-        found = (CachedStep.decode(read_json(path)) for path in self.files())
-        return (cached for cached in found if cached)
+        steps = (CachedStep.decode(read_json(path)) for path in self.files())
+        return (cached for cached in steps if cached)
 
     def files(self) -> list[Path]:
         """The files of all steps, damaged ones too; each is named by its step key."""

@@ -104,12 +104,12 @@ class Store:
             address: the server's address.
             digests: the models registered there, if the server may show an account only some of them.
         """
-        known = self.folder / "servers" / sha256(address.encode())[:16]
+        server = self.folder / "servers" / sha256(address.encode())[:16]
         with disk_errors(self.folder):
-            known.mkdir(parents=True, exist_ok=True)
+            server.mkdir(parents=True, exist_ok=True)
             for digest in digests:
-                (known / digest).touch()
-        write_json(known.with_suffix(".json"), {"address": address})
+                (server / digest).touch()
+        write_json(server.with_suffix(".json"), {"address": address})
 
     def number_judged(self, name: str, split: str, digest: str) -> int:
         """A model's number among those judged on a test split for a registered model, counted from 1.
@@ -124,17 +124,17 @@ class Store:
     @property
     def registered(self) -> dict[str, list[Path]]:
         """The digests of remember_server(), each with its file for every server."""
-        found: dict[str, list[Path]] = {}
+        files: dict[str, list[Path]] = {}
         for file in sorted((self.folder / "servers").glob("*/[0-9a-f]*")):
-            found.setdefault(file.name, []).append(file)
-        return found
+            files.setdefault(file.name, []).append(file)
+        return files
 
     @property
     def servers(self) -> dict[str, Path]:
         """The servers of remember_server(), each with its file."""
         files = sorted((self.folder / "servers").glob("[0-9a-f]*.json"))
-        found = {file: read_json(file) for file in files}
-        return {value["address"]: file for file, value in found.items() if value}
+        contents = {file: read_json(file) for file in files}
+        return {value["address"]: file for file, value in contents.items() if value}
 
     def create_run(self, name: str, recipe: Mapping[str, object], tracking_uri: str, run_id: str | None = None) -> Run:
         """A new run's folder."""

@@ -13,7 +13,7 @@ from understudy.store.bucket import Bucket
 from understudy.store.files import hash_file, sha256
 from understudy.store.objects import MANIFEST, Manifest
 from understudy.store.store import Store
-from understudy.store.vault import lies_inside
+from understudy.store.vault import is_inside
 
 Tell = Callable[[str], None]
 
@@ -132,7 +132,7 @@ def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
         return None
     try:
         manifest = Manifest.decode(json.loads(encoded))
-        outside = [name for name, _, _ in manifest.files if not _lies_inside(name)]
+        outside = [name for name, _, _ in manifest.files if not _is_inside(name)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(bucket, digest, MANIFEST) from error
     if outside:
@@ -143,8 +143,8 @@ def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
     return manifest
 
 
-def _lies_inside(name: str) -> bool:
-    return lies_inside(name) and name != MANIFEST
+def _is_inside(name: str) -> bool:
+    return is_inside(name) and name != MANIFEST
 
 
 def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:

@@ -69,7 +69,7 @@ class Vault:
         """Send a file that does not change meanwhile, unless the vault has its content."""
         entry = Entry(path, source.stat().st_size, digest or hash_file(source), changed)
         if not self.holds(entry):
-            self._bucket.put(source, _place(entry.sha256))
+            self._bucket.put(source, _path(entry.sha256))
             self.sent += entry.size
         return entry
 
@@ -77,13 +77,13 @@ class Vault:
         """Send the content of a small file, unless the vault has it."""
         entry = Entry(path, len(content), sha256(content))
         if not self.holds(entry):
-            self._bucket.write(_place(entry.sha256), content)
+            self._bucket.write(_path(entry.sha256), content)
             self.sent += entry.size
         return entry
 
     def holds(self, entry: Entry) -> bool:
         """Whether the vault has a file's content; its bytes are not read."""
-        return self._bucket.size(_place(entry.sha256)) == entry.size
+        return self._bucket.size(_path(entry.sha256)) == entry.size
 
     def take(self, entry: Entry, target: Path) -> None:
         """Copy a file out of the vault.
@@ -93,19 +93,19 @@ class Vault:
         """
         with disk_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            if self._bucket.get(_place(entry.sha256), target) and hash_file(target) == entry.sha256:
+            if self._bucket.get(_path(entry.sha256), target) and hash_file(target) == entry.sha256:
                 return
             target.unlink(missing_ok=True)
         raise UnderstudyError(
-            f"{self._bucket.url}: {_place(entry.sha256)}, which is {entry.path} of a snapshot, is damaged or missing. "
+            f"{self._bucket.url}: {_path(entry.sha256)}, which is {entry.path} of a snapshot, is damaged or missing. "
             "Take an older snapshot, or the bucket's own versions of that file"
         )
 
     def commit(self, kind: str, version: str, entries: Iterable[Entry]) -> Snapshot:
         """Write a snapshot of added files."""
-        made = time.time()
-        name = f"{kind}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(made))}"
-        snapshot = Snapshot(name, kind, version, made, tuple(entries))
+        now = time.time()
+        name = f"{kind}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}"
+        snapshot = Snapshot(name, kind, version, now, tuple(entries))
         self._bucket.write(f"{SNAPSHOTS}/{name}.json", canonical(asdict(snapshot)))
         return snapshot
 
@@ -123,8 +123,8 @@ class Vault:
         """
         encoded = self._bucket.read(f"{SNAPSHOTS}/{name}.json")
         if encoded is None:
-            known = ", ".join(self.names()[-5:]) or "none"
-            raise InputError(f"{self._bucket.url}: there is no snapshot {name}; there is {known}")
+            names = ", ".join(self.names()[-5:]) or "none"
+            raise InputError(f"{self._bucket.url}: there is no snapshot {name}; there is {names}")
         try:
             snapshot = _SNAPSHOT.validate_json(encoded, strict=True)
         except ValidationError as error:
@@ -133,15 +133,15 @@ class Vault:
         if snapshot.name != name or len(paths) < len(snapshot.entries):
             raise self.changed(name, "it has another name, or a file twice")
         for path in paths:
-            if not lies_inside(path):
+            if not is_inside(path):
                 raise self.changed(name, f"a file would lie outside, {path!r}")
         return snapshot
 
-    def changed(self, name: str, what: str) -> UnderstudyError:
+    def changed(self, name: str, reason: str) -> UnderstudyError:
         """The error for a snapshot that is not as understudy wrote it."""
         return UnderstudyError(
-            f"{self._bucket.url}: {SNAPSHOTS}/{name}.json was changed or is damaged: {what}. Take another snapshot, or "
-            "the bucket's own versions of that file"
+            f"{self._bucket.url}: {SNAPSHOTS}/{name}.json was changed or is damaged: {reason}. Take another snapshot, "
+            "or the bucket's own versions of that file"
         )
 
     def newest(self, kind: str) -> Snapshot | None:
@@ -171,14 +171,16 @@ class Vault:
             The number of snapshots removed.
         """
         names = self.names()
-        own = [name for name in names if name.startswith(f"{kind}-")]
-        old = [name for name in own[:-1] if self.snapshot(name).made < before]
+        candidates = [name for name in names if name.startswith(f"{kind}-")]
+        old = [name for name in candidates[:-1] if self.snapshot(name).made < before]
         if not old:
             return 0
         left = [self.snapshot(name) for name in names if name not in old]
-        kept = {_place(entry.sha256) for snapshot in left for entry in snapshot.entries}
+        needed = {_path(entry.sha256) for snapshot in left for entry in snapshot.entries}
         self._bucket.remove([f"{SNAPSHOTS}/{name}.json" for name in old])
-        self._bucket.remove([f"{FILES}/{name}" for name in self._bucket.listed(FILES) if f"{FILES}/{name}" not in kept])
+        self._bucket.remove(
+            [f"{FILES}/{name}" for name in self._bucket.listed(FILES) if f"{FILES}/{name}" not in needed]
+        )
         return len(old)
 
 
@@ -187,12 +189,12 @@ def by_path(snapshot: Snapshot | None) -> Mapping[str, Entry]:
     return {entry.path: entry for entry in (snapshot.entries if snapshot else ())}
 
 
-def lies_inside(name: str) -> bool:
+def is_inside(name: str) -> bool:
     """Whether a file's name is a plain path below its folder."""
     path = PurePosixPath(name)
     strange = path.is_absolute() or ".." in path.parts or "\0" in name
     return bool(path.parts) and not strange and str(path) == name
 
 
-def _place(digest: str) -> str:
+def _path(digest: str) -> str:
     return f"{FILES}/{digest[:2]}/{digest}"

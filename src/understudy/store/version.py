@@ -17,7 +17,7 @@ from understudy.store.lease import Lease
 
 VERSION = 2
 OLD, OLD_FOLDER = 1, "memo"
-BEGUN = "1 to 2"
+MIGRATING = "1 to 2"
 """During a migration: neither the old understudy nor this one opens the store, so neither misses unmoved steps."""
 LEASE = sha256(b"migrate to version 2")
 """The key of the lease that migrate() holds; hexadecimal like a step's, so that gc handles its folder."""
@@ -29,18 +29,18 @@ def check(folder: Path) -> None:
     Raises:
         InputError: it has another version, or its version cannot be read.
     """
-    found = _version(folder)
-    if found in (None, VERSION):
+    version = _version(folder)
+    if version in (None, VERSION):
         return
-    if found == OLD:
+    if version == OLD:
         raise InputError(
             f"{folder}: this store has version {OLD}, this understudy writes version {VERSION}. Run understudy store "
             "migrate: it renames one folder and keeps everything. An older understudy cannot open the store afterwards."
         )
-    if found == BEGUN:
+    if version == MIGRATING:
         raise InputError(f"{folder}: the migration of this store has not ended; run understudy store migrate again.")
     raise InputError(
-        f"{folder}: this store has version {found}, this understudy writes version {VERSION}. "
+        f"{folder}: this store has version {version}, this understudy writes version {VERSION}. "
         "Use the understudy that made it, or point UNDERSTUDY_HOME or --home at a new folder."
     )
 
@@ -67,11 +67,11 @@ def migrate(folder: Path, lease_seconds: float = 30.0) -> bool:
         InputError: the store has an unsupported version, or cannot be written.
         UnderstudyError: a step in it is in progress.
     """
-    if _version(folder) not in (OLD, BEGUN):
+    if _version(folder) not in (OLD, MIGRATING):
         check(folder)
         return False
     work = folder / "work"
-    lease = leases.wait_for(work, LEASE, lease_seconds, lambda: _version(folder) not in (OLD, BEGUN))
+    lease = leases.wait_for(work, LEASE, lease_seconds, lambda: _version(folder) not in (OLD, MIGRATING))
     if lease is None:
         check(folder)
         return False
@@ -87,7 +87,7 @@ def _migrate_under(lease: Lease, folder: Path, lease_seconds: float) -> bool:
         return False
     with disk_errors(folder):
         _refuse_live(folder, lease_seconds)
-        _set_version(lease, folder, BEGUN)
+        _set_version(lease, folder, MIGRATING)
         _refuse_live(folder, lease_seconds)  # a process that opened the store earlier may have begun a step
         _move_entries(folder / OLD_FOLDER, folder / step_cache.FOLDER)
         _set_version(lease, folder, VERSION)

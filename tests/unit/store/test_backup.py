@@ -36,15 +36,17 @@ def test_a_restored_store_has_every_step_run_and_object(store: Store, vault: Vau
     run = store.create_run("digits", {"name": "digits"}, "sqlite:///x")
     run.end(0)
     store.remember_server("http://mlflow:5000", [first])
-    made = back_up(store, vault, silent)
+    snapshot = back_up(store, vault, silent)
     shutil.rmtree(store.folder)
-    restore(vault, made, store.folder)
-    found = Store(store.folder)
-    assert [cached.digest for cached in found.step_cache if not found.objects.damage(cached.digest, thorough=True)]
-    assert {found.cached_step(sha256(content)).digest for content in (b"x", b"y")} == {first, second}  # type: ignore[union-attr]
-    assert [(it.id, it.exit_code, it.recipe) for it in found.runs()] == [(run.id, 0, {"name": "digits"})]
-    assert list(found.servers) == ["http://mlflow:5000"]
-    assert list(found.registered) == [first]
+    restore(vault, snapshot, store.folder)
+    restored = Store(store.folder)
+    assert [
+        cached.digest for cached in restored.step_cache if not restored.objects.damage(cached.digest, thorough=True)
+    ]
+    assert {restored.cached_step(sha256(content)).digest for content in (b"x", b"y")} == {first, second}  # type: ignore[union-attr]
+    assert [(it.id, it.exit_code, it.recipe) for it in restored.runs()] == [(run.id, 0, {"name": "digits"})]
+    assert list(restored.servers) == ["http://mlflow:5000"]
+    assert list(restored.registered) == [first]
     assert not list(store.folder.glob("restoring*"))
 
 
@@ -62,12 +64,12 @@ def test_a_damaged_object_and_work_in_progress_are_left_out(store: Store, vault:
     lease = store.acquire(sha256(b"z"))
     assert lease is not None
     (store.objects.path(digest) / "code" / "result.txt").write_text("changed")
-    told: list[str] = []
-    made = back_up(store, vault, told.append)
+    messages: list[str] = []
+    snapshot = back_up(store, vault, messages.append)
     lease.release()
-    assert len(told) == 1
-    assert "result.txt" in told[0]
-    restore(vault, made, tmp_path / "there")
+    assert len(messages) == 1
+    assert "result.txt" in messages[0]
+    restore(vault, snapshot, tmp_path / "there")
     assert Store(tmp_path / "there").cached_step(sha256(b"x")) is None, "it is done again"
     assert not list((tmp_path / "there" / "work").iterdir())
 
@@ -77,22 +79,22 @@ def test_a_restore_that_was_interrupted_goes_on_and_knows_no_step_before_its_end
 ) -> None:
     step(store, "x")
     step(store, "y")
-    made = back_up(store, vault, silent)
+    snapshot = back_up(store, vault, silent)
     there, whole, taken = tmp_path / "there", Vault.take, 0
 
-    def breaks_off(self: Vault, *given: object) -> None:
+    def breaks_off(self: Vault, *arguments: object) -> None:
         nonlocal taken
         taken += 1
         if taken == 3:
             raise KeyboardInterrupt
-        whole(self, *given)  # type: ignore[arg-type]
+        whole(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Vault, "take", breaks_off)
     with pytest.raises(KeyboardInterrupt):
-        restore(vault, made, there)
+        restore(vault, snapshot, there)
     assert not list(Store(there).step_cache)
     monkeypatch.setattr(Vault, "take", whole)
-    restore(vault, made, there)
+    restore(vault, snapshot, there)
     assert len(list(Store(there).step_cache)) == 2
 
 
@@ -104,11 +106,11 @@ def test_no_store_is_overwritten(store: Store, vault: Vault) -> None:
 
 def test_a_damaged_file_of_the_backup_leaves_a_store_without_steps(store: Store, vault: Vault, tmp_path: Path) -> None:
     step(store, "x")
-    made = back_up(store, vault, silent)
-    (damaged,) = [entry for entry in made.entries if entry.path.endswith("result.txt")]
+    snapshot = back_up(store, vault, silent)
+    (damaged,) = [entry for entry in snapshot.entries if entry.path.endswith("result.txt")]
     (tmp_path / "vault" / "files" / damaged.sha256[:2] / damaged.sha256).write_text("y")
     with pytest.raises(UnderstudyError, match="damaged or missing"):
-        restore(vault, made, tmp_path / "there")
+        restore(vault, snapshot, tmp_path / "there")
     assert not list(Store(tmp_path / "there").step_cache)
 
 
@@ -122,20 +124,20 @@ def test_a_snapshot_of_what_is_no_store_is_refused_before_anything_is_made(
     store: Store, vault: Vault, tmp_path: Path
 ) -> None:
     step(store, "x")
-    made = back_up(store, vault, silent)
-    [manifest] = [entry for entry in made.entries if entry.path.endswith("/manifest.json")]
-    others = [entry for entry in made.entries if entry != manifest]
+    snapshot = back_up(store, vault, silent)
+    [manifest] = [entry for entry in snapshot.entries if entry.path.endswith("/manifest.json")]
+    others = [entry for entry in snapshot.entries if entry != manifest]
     edited = {
-        "short": [*made.entries, replace(manifest, path="objects/ab")],
-        "elsewhere": [*made.entries, replace(manifest, path="store.json")],
-        "no digest": [*made.entries, replace(manifest, path="objects/zz/x/y")],
-        "below a file": [*made.entries, replace(manifest, path=f"{manifest.path}/x")],
-        "a long name": [*made.entries, replace(manifest, path=f"runs/{'x' * 300}")],
-        "a long path": [*made.entries, replace(manifest, path=f"runs{'/x' * 3000}")],
+        "short": [*snapshot.entries, replace(manifest, path="objects/ab")],
+        "elsewhere": [*snapshot.entries, replace(manifest, path="store.json")],
+        "no digest": [*snapshot.entries, replace(manifest, path="objects/zz/x/y")],
+        "below a file": [*snapshot.entries, replace(manifest, path=f"{manifest.path}/x")],
+        "a long name": [*snapshot.entries, replace(manifest, path=f"runs/{'x' * 300}")],
+        "a long path": [*snapshot.entries, replace(manifest, path=f"runs{'/x' * 3000}")],
         "no manifest": others,
         "another manifest": [*others, replace(manifest, sha256=others[0].sha256, size=others[0].size)],
     }
     for entries in edited.values():
-        with pytest.raises(UnderstudyError, match=rf"snapshots/{made.name}\.json was changed or is damaged"):
-            restore(vault, replace(made, entries=tuple(entries)), tmp_path / "there")
+        with pytest.raises(UnderstudyError, match=rf"snapshots/{snapshot.name}\.json was changed or is damaged"):
+            restore(vault, replace(snapshot, entries=tuple(entries)), tmp_path / "there")
     assert not (tmp_path / "there").exists()

@@ -39,9 +39,9 @@ class _Answers(BaseHTTPRequestHandler):
     server: Cloud
 
     def do_POST(self) -> None:  # STS
-        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        assert TOKEN in asked
-        self._say(ASSUMED.encode(), "text/xml")
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        assert TOKEN in body
+        self._respond(ASSUMED.encode(), "text/xml")
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -49,12 +49,12 @@ class _Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/v1/credentials":
             assert self.headers["Authorization"] == TOKEN
-            self._say(json.dumps(OF_THE_AGENT).encode(), "application/json")
+            self._respond(json.dumps(OF_THE_AGENT).encode(), "application/json")
             return
         self.server.keys.append(self.headers["Authorization"].partition("Credential=")[2].partition("/")[0])
-        self._say(b"content", "binary/octet-stream")
+        self._respond(b"content", "binary/octet-stream")
 
-    def _say(self, content: bytes, kind: str) -> None:
+    def _respond(self, content: bytes, kind: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))

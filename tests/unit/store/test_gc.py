@@ -54,7 +54,7 @@ def live_run(store: Store, *uses: str) -> Run:
     return run
 
 
-def what(store: Store, removals: list[gc.Removal]) -> set[str]:
+def paths(store: Store, removals: list[gc.Removal]) -> set[str]:
     return {str(removal.path.relative_to(store.folder)) for removal in removals}
 
 
@@ -72,7 +72,7 @@ class Graph:
     live: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
 
-    def kept(self) -> set[int]:
+    def reachable(self) -> set[int]:
         roots = self.remembered | self.registered | self.live
         return roots | {at for root in roots for at in self.below(root)}
 
@@ -103,12 +103,12 @@ def test_exactly_what_nothing_reaches_is_removed(graph: Graph) -> None:
         live_run(store, *(digests[at] for at in graph.ended)).end(0)
         registered = {digests[at] for at in graph.registered}
         planned = plan(store, registered, forget_after=2 * DAY)
-        kept = {digests[at] for at in graph.kept()}
-        assert {p.path.name for p in planned if p.path.parent.parent.name == "objects"} == set(digests) - kept
+        reachable = {digests[at] for at in graph.reachable()}
+        assert {p.path.name for p in planned if p.path.parent.parent.name == "objects"} == set(digests) - reachable
         assert set(store.objects) == set(digests)
         collect(store, planned, registered)
-        assert set(store.objects) == kept
-        assert not [problem for digest in kept for problem in store.objects.damage(digest, thorough=True)]
+        assert set(store.objects) == reachable
+        assert not [problem for digest in reachable for problem in store.objects.damage(digest, thorough=True)]
         assert {cached.digest for cached in store.step_cache} == {digests[at] for at in graph.remembered}
 
 
@@ -212,7 +212,7 @@ def test_forgetting_takes_old_steps_with_what_only_they_reach(store: Store) -> N
     remember(store, "bb" * 32, digests["new"], used=1 * DAY)
     planned = plan(store, (), forget_after=2 * DAY)
     old = str(store.objects.path(digests["old"]).relative_to(store.folder))
-    assert what(store, planned) == {f"step-cache/{'aa' * 32}.json", old}
+    assert paths(store, planned) == {f"step-cache/{'aa' * 32}.json", old}
     assert collect(store, planned, ()) == sum(removal.size for removal in planned)
     assert list(store.objects) == [digests["new"]]
 
@@ -224,9 +224,9 @@ def test_abandoned_work_is_forgotten_and_work_in_hand_is_not(store: Store) -> No
     left.release()
     remember(store, "bb" * 32, publish(store, "x"))
     planned = plan(store, (), forget_after=-1)
-    assert f"work/{'aa' * 32}" not in what(store, planned)
+    assert f"work/{'aa' * 32}" not in paths(store, planned)
     planned = [removal for removal in planned if removal.path.parent.name == "work"]
-    assert what(store, planned) == {f"work/{'bb' * 32}"}
+    assert paths(store, planned) == {f"work/{'bb' * 32}"}
     again = store.acquire("bb" * 32)
     assert again is not None
     collect(store, planned, ())
@@ -244,11 +244,11 @@ def test_work_that_was_just_written_to_is_not_abandoned_however_long_ago_it_bega
     folder = left.folder.parent
     for path in (folder, *folder.rglob("*")):
         os.utime(path, (0, 0))
-    assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
-    assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}, "to look is not to use"
+    assert paths(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
+    assert paths(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}, "to look is not to use"
     (folder / f"1.{lease.FREE}" / "checkpoint").touch()
     os.utime(folder, (0, 0))
-    assert what(store, plan(store, (), forget_after=DAY)) == set()
+    assert paths(store, plan(store, (), forget_after=DAY)) == set()
 
 
 def test_work_of_a_holder_that_cannot_be_looked_for_is_abandoned_too(store: Store) -> None:
@@ -260,7 +260,7 @@ def test_work_of_a_holder_that_cannot_be_looked_for_is_abandoned_too(store: Stor
     holder.write_text(json.dumps({**json.loads(holder.read_text()), "host": "another"}))
     for path in (left.folder.parent, *left.folder.parent.rglob("*")):
         os.utime(path, (0, 0))
-    assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
+    assert paths(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
 
 
 def _left(store: Store, key: str) -> Path:
@@ -284,7 +284,7 @@ def test_a_link_in_abandoned_work_is_not_followed(store: Store, target: str) -> 
     (folder / "link").symlink_to(target)
     _age(folder.parent.parent)
     planned = plan(store, (), forget_after=DAY)
-    assert what(store, planned) == {f"work/{'bb' * 32}"}
+    assert paths(store, planned) == {f"work/{'bb' * 32}"}
     assert collect(store, planned, ()) >= 1000
     assert not list((store.folder / "work").iterdir())
 
@@ -292,8 +292,8 @@ def test_a_link_in_abandoned_work_is_not_followed(store: Store, target: str) -> 
 def test_a_time_to_come_that_a_rank_gave_its_files_counts_as_when_it_did(store: Store) -> None:
     folder = _left(store, "bb" * 32)
     os.utime(folder / "checkpoint", (2**33, 2**33))
-    assert what(store, plan(store, (), forget_after=DAY)) == set()
-    assert what(store, plan(store, (), forget_after=-1)) == {f"work/{'bb' * 32}"}
+    assert paths(store, plan(store, (), forget_after=DAY)) == set()
+    assert paths(store, plan(store, (), forget_after=-1)) == {f"work/{'bb' * 32}"}
 
 
 def test_what_cannot_be_removed_is_named_and_all_else_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,10 +301,10 @@ def test_what_cannot_be_removed_is_named_and_all_else_goes(store: Store, monkeyp
     (locked / "locked").mkdir()
     rmdir = os.rmdir
 
-    def refuse(name: str, **given: int) -> None:  # as a user is who may not look into that folder
+    def refuse(name: str, **options: int) -> None:  # as a user is who may not look into that folder
         if name == "locked":
             raise PermissionError(errno.EACCES, "Permission denied", name)
-        rmdir(name, **given)
+        rmdir(name, **options)
 
     monkeypatch.setattr("os.rmdir", refuse)
     with pytest.raises(UnderstudyError, match=r"work/\.a{64}\.[0-9a-f]{8}/1\.free/attempt/locked: Permission denied$"):
@@ -346,7 +346,7 @@ def test_abandoned_work_does_not_make_its_finished_step_forgotten(store: Store) 
     left.release()
     for path in (left.folder.parent, *left.folder.parent.rglob("*")):
         os.utime(path, (0, 0))
-    assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
+    assert paths(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
 
 
 def test_ended_runs_are_forgotten_and_live_ones_are_not(store: Store) -> None:
@@ -355,7 +355,7 @@ def test_ended_runs_are_forgotten_and_live_ones_are_not(store: Store) -> None:
     for run in (live, ended):
         os.utime(run.folder, (0, 0))
     planned = plan(store, (), forget_after=DAY)
-    assert what(store, planned) == {f"runs/{ended.id}"}
+    assert paths(store, planned) == {f"runs/{ended.id}"}
     collect(store, planned, ())
     assert [run.id for run in store.runs()] == [live.id]
 

@@ -38,7 +38,7 @@ def start() -> Iterator[Callable[..., Child]]:
         yield start
 
 
-def told(connection: Connection) -> Any:
+def answer(connection: Connection) -> Any:
     assert connection.poll(60)
     return connection.recv()
 
@@ -81,7 +81,7 @@ def contend(pipe: Connection, folder: Path, turns: int) -> None:
 
 def test_of_many_processes_one_holds_at_a_time_and_epochs_rise(store: Store, start: Callable[..., Child]) -> None:
     children = [start(contend, store.folder, 8) for _ in range(6)]
-    assert [told(pipe) for _, pipe in children] == ["done"] * 6
+    assert [answer(pipe) for _, pipe in children] == ["done"] * 6
     assert (store.folder / "epochs").read_text().split() == [str(number) for number in range(1, 49)]
 
 
@@ -98,7 +98,7 @@ def test_of_many_threads_that_start_at_once_one_gets_the_first_lease(store: Stor
             thread.start()
         for thread in threads:
             thread.join()
-        (winner,) = [found for found in taken if found]
+        (winner,) = [lease for lease in taken if lease]
         winner.finish()
 
 
@@ -147,7 +147,7 @@ def hold(pipe: Connection, folder: Path, seconds: float) -> None:
 def test_a_killed_holder_is_taken_over_at_once(store: Store, start: Callable[..., Child]) -> None:
     store = Store(store.folder, lease_seconds=3600)
     process, pipe = start(hold, store.folder, 3600)
-    assert told(pipe) == 1
+    assert answer(pipe) == 1
     assert store.acquire(KEY) is None
     assert process.pid
     os.kill(process.pid, signal.SIGKILL)
@@ -161,7 +161,7 @@ def test_a_killed_holder_is_taken_over_at_once(store: Store, start: Callable[...
 def test_a_slow_holder_keeps_its_lease_for_many_times_its_length(store: Store, start: Callable[..., Child]) -> None:
     store = Store(store.folder, lease_seconds=1)
     _, pipe = start(hold, store.folder, 1)
-    assert told(pipe) == 1
+    assert answer(pipe) == 1
     end = time.monotonic() + 2.5
     while time.monotonic() < end:
         assert store.acquire(KEY) is None
@@ -199,14 +199,14 @@ def test_a_volume_that_is_away_for_a_moment_costs_no_lease(store: Store, monkeyp
     store = Store(store.folder, lease_seconds=1)
     taken = take(store)
     beat = next(taken.folder.glob("holder.*"))
-    utime, asked = os.utime, threading.Semaphore(0)
+    utime, renewals = os.utime, threading.Semaphore(0)
 
     def away(*_: object) -> None:
-        asked.release()
+        renewals.release()
         raise OSError(errno.EIO, "the volume is away")
 
     monkeypatch.setattr(lease.os, "utime", away)
-    assert asked.acquire(timeout=60)
+    assert renewals.acquire(timeout=60)
     monkeypatch.setattr(lease.os, "utime", utime)
     utime(beat, (0, 0))
     while beat.stat().st_mtime == 0:
@@ -271,13 +271,13 @@ def test_a_frozen_holder_that_comes_back_can_no_longer_write(
 ) -> None:
     store = Store(store.folder, lease_seconds=1)
     process, pipe = start(freeze_in, store.folder, where)
-    assert told(pipe) == "frozen"
+    assert answer(pipe) == "frozen"
     taken = take(store)
     assert taken.epoch == 2
     digest = conclude(store, taken, "in time") if ends_first else None
     assert process.pid
     os.kill(process.pid, signal.SIGCONT)
-    assert told(pipe) == "step: another run has taken this step over; its result counts"
+    assert answer(pipe) == "step: another run has taken this step over; its result counts"
     process.join()
     if digest is None:
         assert store.cached_step(KEY) is None

@@ -26,12 +26,12 @@ def finished(store: Store, key: str, content: bytes) -> str:
     return store.conclude(lease, "toy", {"step": "toy"}, staged, "toys", {}, {"size": len(content)}, 0.5)
 
 
-def made(folder: Path) -> tuple[Store, Store, RemoteCache]:
+def two_stores_and_a_bucket(folder: Path) -> tuple[Store, Store, RemoteCache]:
     return Store(folder / "here"), Store(folder / "there"), RemoteCache(f"file://{folder / 'bucket'}", silent)
 
 
 def test_what_one_store_has_finished_another_one_finds(tmp_path: Path) -> None:
-    here, there, remote = made(tmp_path)
+    here, there, remote = two_stores_and_a_bucket(tmp_path)
     digest = finished(here, KEYS[0], b"content")
     remote.send(here, KEYS[0])
     assert there.cached_step(KEYS[0]) is None
@@ -41,7 +41,7 @@ def test_what_one_store_has_finished_another_one_finds(tmp_path: Path) -> None:
 
 
 def test_of_what_it_does_not_know_nothing_is_fetched(tmp_path: Path) -> None:
-    here, there, remote = made(tmp_path)
+    here, there, remote = two_stores_and_a_bucket(tmp_path)
     finished(here, KEYS[0], b"content")
     remote.send(here, KEYS[0])
     remote.fetch(there, KEYS[1])
@@ -50,16 +50,16 @@ def test_of_what_it_does_not_know_nothing_is_fetched(tmp_path: Path) -> None:
 
 
 def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
-    here, _, remote = made(tmp_path)
+    here, _, remote = two_stores_and_a_bucket(tmp_path)
     finished(here, KEYS[0], b"content")
     remote.send(here, KEYS[0])
-    said: list[str] = []
-    RemoteCache(f"file://{tmp_path / 'bucket'}", said.append).send(here, KEYS[0])
-    assert said == []
+    messages: list[str] = []
+    RemoteCache(f"file://{tmp_path / 'bucket'}", messages.append).send(here, KEYS[0])
+    assert messages == []
 
 
 def test_a_steps_entry_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, _, remote = made(tmp_path)
+    here, _, remote = two_stores_and_a_bucket(tmp_path)
     finished(here, KEYS[0], b"content")
 
     def breaks_off(*arguments: object) -> int:
@@ -75,7 +75,7 @@ def test_a_steps_entry_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"key": "?"}), "[" * 100_000])
 def test_a_damaged_entry_is_none_and_is_replaced(tmp_path: Path, content: str) -> None:
-    here, there, remote = made(tmp_path)
+    here, there, remote = two_stores_and_a_bucket(tmp_path)
     finished(here, KEYS[0], b"content")
     remote.send(here, KEYS[0])
     (tmp_path / "bucket" / "step-cache" / f"{KEYS[0]}.json").write_text(content)
@@ -88,7 +88,7 @@ def test_a_damaged_entry_is_none_and_is_replaced(tmp_path: Path, content: str) -
 
 @pytest.mark.parametrize("gone", ["manifest.json", "toy"])
 def test_a_step_of_which_a_file_is_gone_there_is_not_known_and_is_sent_again(tmp_path: Path, gone: str) -> None:
-    here, there, remote = made(tmp_path)
+    here, there, remote = two_stores_and_a_bucket(tmp_path)
     digest = finished(here, KEYS[0], b"content")
     remote.send(here, KEYS[0])
     next((tmp_path / "bucket").rglob(gone)).unlink()
@@ -100,7 +100,7 @@ def test_a_step_of_which_a_file_is_gone_there_is_not_known_and_is_sent_again(tmp
 
 
 def test_an_earlier_result_does_not_take_the_place_of_a_later_one(tmp_path: Path) -> None:
-    here, there, remote = made(tmp_path)
+    here, there, remote = two_stores_and_a_bucket(tmp_path)
     for store, content in ((here, b"earlier"), (there, b"later")):
         finished(store, KEYS[0], content)
         remote.send(store, KEYS[0])
@@ -111,7 +111,7 @@ def test_an_earlier_result_does_not_take_the_place_of_a_later_one(tmp_path: Path
 
 
 def test_a_damaged_object_does_not_become_one_here(tmp_path: Path) -> None:
-    here, there, remote = made(tmp_path)
+    here, there, remote = two_stores_and_a_bucket(tmp_path)
     finished(here, KEYS[0], b"content")
     remote.send(here, KEYS[0])
     next((tmp_path / "bucket").rglob("toy")).write_bytes(b"CONTENT")
@@ -130,7 +130,7 @@ def test_a_new_store_finds_the_latest_result_of_every_step(
     tmp_path_factory: pytest.TempPathFactory, done: list[tuple[int, str, bytes]]
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("remote")
-    *stores, remote = made(tmp_path)
+    *stores, remote = two_stores_and_a_bucket(tmp_path)
     latest: dict[str, str] = {}
     for which, key, content in done:
         store = stores[which]
@@ -147,7 +147,7 @@ def test_a_new_store_finds_the_latest_result_of_every_step(
 def test_two_who_fetch_at_once_both_have_it(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    here, there, remote = made(tmp_path)
+    here, there, remote = two_stores_and_a_bucket(tmp_path)
     digest = finished(here, KEYS[0], b"content" * 100_000)
     for key in KEYS:  # two steps with one result
         here.step_cache.put(replace(next(iter(here.step_cache)), key=key))
@@ -176,7 +176,7 @@ def test_the_variables_old_name_is_refused_with_the_new_one(monkeypatch: pytest.
 
 
 def test_an_entry_under_another_key_is_none(tmp_path: Path) -> None:
-    here, there, remote = made(tmp_path)
+    here, there, remote = two_stores_and_a_bucket(tmp_path)
     finished(here, KEYS[0], b"content")
     remote.send(here, KEYS[0])
     entries, planted = tmp_path / "bucket" / "step-cache", "c" * 64

@@ -13,9 +13,9 @@ from understudy.store.runs import QUIET
 
 def test_a_run_is_found_again_with_what_it_was_started_with(store: Store) -> None:
     run = store.create_run("digits", {"name": "digits"}, "sqlite:///x")
-    found = store.run(run.id)
-    assert found.recipe == {"name": "digits"}
-    assert (found.facts.name, found.facts.tracking_uri) == ("digits", "sqlite:///x")
+    reopened = store.run(run.id)
+    assert reopened.recipe == {"name": "digits"}
+    assert (reopened.facts.name, reopened.facts.tracking_uri) == ("digits", "sqlite:///x")
     with pytest.raises(UnderstudyError, match="no such run; understudy store ls --runs lists them"):
         _ = store.run("nothing").recipe
 
@@ -96,9 +96,9 @@ def test_whoever_takes_a_run_up_goes_through_all_of_its_steps(store: Store) -> N
 
 
 @pytest.mark.parametrize(
-    ("left", "words"), [(0, ""), (40, "40 s left"), (119, "119 s left"), (150, "2 min left"), (9000, "2 h left")]
+    ("left", "expected"), [(0, ""), (40, "40 s left"), (119, "119 s left"), (150, "2 min left"), (9000, "2 h left")]
 )
-def test_a_state_says_how_far_it_is_and_what_is_left(left: float, words: str) -> None:
+def test_a_state_says_how_far_it_is_and_what_is_left(left: float, expected: str) -> None:
     state = StepState("teacher", "running", done=20, total=60, unit="steps", detail="loss 0.5", left=left)
-    assert state.words == f"20/60 steps  loss 0.5{', ' if words else ''}{words}"
-    assert StepState("teacher", "running", left=left).words == words
+    assert state.summary == f"20/60 steps  loss 0.5{', ' if expected else ''}{expected}"
+    assert StepState("teacher", "running", left=left).summary == expected

@@ -83,16 +83,16 @@ def test_an_object_that_is_not_whole_there_is_no_object(tmp_path: Path, bucket: 
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [("model.safetensors", "is damaged there or missing; remove"), ("manifest.json", "there is no whole object")],
 )
-def test_damage_in_the_bucket_is_found_and_mended(tmp_path: Path, bucket: str, name: str, words: str) -> None:
+def test_damage_in_the_bucket_is_found_and_mended(tmp_path: Path, bucket: str, name: str, message: str) -> None:
     here, there = store(tmp_path / "here"), store(tmp_path / "there")
     digest = published(here, tmp_path / "staged", FILES)
     push(here, digest, bucket, silent)
     path = next((tmp_path / "bucket").rglob(name))
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(UnderstudyError, match=words):
+    with pytest.raises(UnderstudyError, match=message):
         pull(there, digest, bucket, silent)
     assert there.objects.manifest(digest) is None
     if name != "manifest.json":

@@ -24,10 +24,10 @@ def test_a_file_comes_back_as_it_was_and_is_sent_once(tmp_path: Path, url: str) 
     first = vault.add(file(tmp_path, b"weights"), "a/model")
     again = vault.add_bytes(b"weights", "b/model")
     assert (first.sha256, vault.sent) == (again.sha256, 7)
-    made = vault.commit("store", "2", [first, again])
-    found = Vault(url).snapshot(made.name)
-    assert found == made
-    Vault(url).take(found.entries[1], tmp_path / "there" / "model")
+    written = vault.commit("store", "2", [first, again])
+    snapshot = Vault(url).snapshot(written.name)
+    assert snapshot == written
+    Vault(url).take(snapshot.entries[1], tmp_path / "there" / "model")
     assert (tmp_path / "there" / "model").read_bytes() == b"weights"
 
 
@@ -36,13 +36,13 @@ def test_what_is_damaged_in_the_vault_is_named_and_not_left_there(
     tmp_path: Path, url: str, content: bytes | None
 ) -> None:
     vault = Vault(url)
-    made = vault.commit("store", "2", [vault.add(file(tmp_path, b"weights"), "a/model")])
-    (kept,) = (tmp_path / "vault" / "files").rglob("*/*")
-    kept.unlink() if content is None else kept.write_bytes(content)
+    snapshot = vault.commit("store", "2", [vault.add(file(tmp_path, b"weights"), "a/model")])
+    (stored,) = (tmp_path / "vault" / "files").rglob("*/*")
+    stored.unlink() if content is None else stored.write_bytes(content)
     with pytest.raises(UnderstudyError, match="which is a/model of a snapshot, is damaged or missing"):
-        vault.verify(made)
+        vault.verify(snapshot)
     with pytest.raises(UnderstudyError, match="damaged or missing"):
-        vault.take(made.entries[0], tmp_path / "target")
+        vault.take(snapshot.entries[0], tmp_path / "target")
     assert not (tmp_path / "target").exists()
 
 
@@ -66,13 +66,13 @@ def test_old_snapshots_go_with_the_files_that_no_other_has(
 
 def test_a_snapshot_that_names_a_place_outside_is_refused(tmp_path: Path, url: str) -> None:
     vault = Vault(url)
-    made = vault.commit("store", "2", [vault.add_bytes(b"x", "a")])
-    path = tmp_path / "vault" / "snapshots" / f"{made.name}.json"
+    snapshot = vault.commit("store", "2", [vault.add_bytes(b"x", "a")])
+    path = tmp_path / "vault" / "snapshots" / f"{snapshot.name}.json"
     value = json.loads(path.read_text())
     value["entries"][0]["path"] = "../outside"
     path.write_text(json.dumps(value))
     with pytest.raises(UnderstudyError, match=r"would lie outside, '\.\./outside'"):
-        vault.snapshot(made.name)
+        vault.snapshot(snapshot.name)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_a_snapshot_that_was_edited_is_refused_by_the_name_of_its_file(
     tmp_path: Path, url: str, edited: dict[str, object]
 ) -> None:
     vault = Vault(url)
-    made = vault.commit("store", "2", [vault.add_bytes(b"x", "a"), vault.add_bytes(b"y", "b")])
-    path = tmp_path / "vault" / "snapshots" / f"{made.name}.json"
+    snapshot = vault.commit("store", "2", [vault.add_bytes(b"x", "a"), vault.add_bytes(b"y", "b")])
+    path = tmp_path / "vault" / "snapshots" / f"{snapshot.name}.json"
     value = json.loads(path.read_text())
     for name, content in edited.items():
         (value if name in value else value["entries"][0])[name] = content
     path.write_text(json.dumps(value))
-    with pytest.raises(UnderstudyError, match=rf"snapshots/{made.name}\.json was changed or is damaged: "):
-        vault.snapshot(made.name)
+    with pytest.raises(UnderstudyError, match=rf"snapshots/{snapshot.name}\.json was changed or is damaged: "):
+        vault.snapshot(snapshot.name)
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"[" * 100_000, b"\xff"], ids=["half", "a list", "deep", "bytes"])
@@ -113,7 +113,7 @@ def test_what_is_no_snapshot_is_refused_by_its_name(tmp_path: Path, url: str, co
 
 
 def test_a_snapshot_that_is_not_there_is_answered_with_those_that_are(url: str) -> None:
-    made = Vault(url).commit("store", "2", [])
-    with pytest.raises(InputError, match=f"there is no snapshot registry-1; there is {made.name}"):
+    snapshot = Vault(url).commit("store", "2", [])
+    with pytest.raises(InputError, match=f"there is no snapshot registry-1; there is {snapshot.name}"):
         Vault(url).snapshot("registry-1")
     assert Vault(url).newest("registry") is None

@@ -145,12 +145,12 @@ def test_a_migration_that_is_killed_anywhere_goes_on(
         patch.setattr("understudy.store.lease.Process.is_gone", lambda process: False)
         with pytest.raises(Killed):
             version.migrate(old, lease_seconds=0.0)
-    if version_of(old) == version.BEGUN:
+    if version_of(old) == version.MIGRATING:
         with pytest.raises(InputError, match=r"has not ended; run understudy store migrate again"):
             Store(old)
     version.migrate(old, lease_seconds=0.0)
     assert version_of(old) == version.VERSION
-    assert {name: kept for name, kept in content(old).items() if not name.startswith("work/")} == before
+    assert {name: value for name, value in content(old).items() if not name.startswith("work/")} == before
     assert {cached.key for cached in Store(old).step_cache} == set(KEYS)
 
 
@@ -182,7 +182,7 @@ def test_a_step_that_is_begun_while_the_store_is_closed_is_not_missed(
     monkeypatch.setattr(version, "_set_version", begins)
     with pytest.raises(UnderstudyError, match="works on a step"):
         version.migrate(old)
-    assert (version_of(old), len(list((old / "memo").iterdir()))) == (version.BEGUN, len(KEYS) + 1)
+    assert (version_of(old), len(list((old / "memo").iterdir()))) == (version.MIGRATING, len(KEYS) + 1)
     held[0].finish()
     assert version.migrate(old)
     assert len(list(Store(old).step_cache)) == len(KEYS)
@@ -195,7 +195,7 @@ def test_who_was_frozen_and_comes_back_cannot_set_the_version(old: Path) -> None
     os.utime(lease.folder / f"holder.{lease.folder.name.split('.')[1]}", (0, 0))
     assert version.migrate(old)
     with pytest.raises(Fenced, match="another process migrates this store"):
-        version._set_version(lease, old, version.BEGUN)
+        version._set_version(lease, old, version.MIGRATING)
     assert version_of(old) == version.VERSION
 
 
@@ -227,9 +227,9 @@ def test_of_several_at_once_one_does_it_and_none_fails(old: Path) -> None:
     processes = [context.Process(target=_migrate, args=(str(old), barrier, answers)) for _ in range(4)]
     for process in processes:
         process.start()
-    found = sorted(answers.get(timeout=60) for _ in processes)
+    results = sorted(answers.get(timeout=60) for _ in processes)
     for process in processes:
         process.join()
-    assert found == [False, False, False, True]
+    assert results == [False, False, False, True]
     assert content(old) == before
     assert len(list(Store(old).step_cache)) == len(KEYS)
