@@ -219,7 +219,7 @@ class Launcher:
         return self._code()
 
     def _code(self) -> int | None:
-        job = self.kube.ask(self.kube.batch.read_namespaced_job, self.name, NAMESPACE)
+        job = self.kube.call(self.kube.batch.read_namespaced_job, self.name, NAMESPACE)
         return exit_code(job, self.pods()) if job else None
 
     def ends(self, seconds: float = LONG) -> int:

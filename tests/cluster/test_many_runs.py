@@ -23,7 +23,7 @@ def test_ten_runs_with_a_quota_for_two_jobs_all_end_well(launch: Launch, queue: 
     def all_ended() -> bool:
         trainings = kube.jobs(PYTORCHJOB, OURS)
         at_once.append(sum(goes_on(job) and not job["spec"]["runPolicy"]["suspend"] for job in trainings))
-        drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=OURS)["items"]
+        drivers = kube.call(kube.batch.list_namespaced_job, kube.namespace, label_selector=OURS)["items"]
         return not any(goes_on(job) for job in drivers)
 
     wait(all_ended, 900)

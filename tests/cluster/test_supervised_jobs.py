@@ -225,7 +225,7 @@ def test_a_run_whose_pod_is_refused_is_ended(kube: Kube, monkeypatch: pytest.Mon
     with pytest.raises(UnderstudyError, match=r'was ended, its pod cannot start: .*"no-such-account" not found'):
         follow(kube, name, said.append)
     assert any("not found" in line for line in said)
-    assert kube.ask(kube.batch.read_namespaced_job, name, kube.namespace) is None
+    assert kube.call(kube.batch.read_namespaced_job, name, kube.namespace) is None
 
 
 @pytest.mark.full

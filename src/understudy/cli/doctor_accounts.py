@@ -43,7 +43,7 @@ def checks(kube: Kube, absent: Container[str] = ()) -> Iterator[Check]:
     yield rights(kube, submission.ACCOUNT, absent)
     for account in KFP:
         try:
-            found = kube.ask(kube.core.read_namespaced_service_account, account, kube.namespace)
+            found = kube.call(kube.core.read_namespaced_service_account, account, kube.namespace)
         except Refused:
             yield Check(f"rights of {account}", "cannot be seen from this account")
             continue
@@ -76,7 +76,7 @@ def rights(kube: Kube, account: str, absent: Container[str] = ()) -> Check:
 
 def _writer(kube: Kube, account: str) -> Iterator[Check]:
     """Check that MLflow's settings let the account write; nothing if they have no accounts."""
-    found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    found = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
     text = (found or {}).get("data", {}).get("accounts.yaml")
     if not text:
         return

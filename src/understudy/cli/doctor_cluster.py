@@ -32,7 +32,7 @@ def checks(namespace: str | None) -> Iterator[Check]:
     """All checks, in the order in which runs need the objects."""
     try:
         kube = Kube(namespace)
-        kube.ask(kube.core.get_api_resources)
+        kube.call(kube.core.get_api_resources)
     except UnderstudyError as error:
         yield Check("cluster", "no answer", str(error))
         return
@@ -93,7 +93,7 @@ def _runtime(kube: Kube, cluster: Cluster) -> Check:
 
 
 def _claim(kube: Kube, cluster: Cluster) -> Check:
-    found = kube.ask(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
+    found = kube.call(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
     if found is None:
         return Check("claim", f"{cluster.claim} is not there", "kubectl apply -k one of manifests/overlays")
     modes, phase = ", ".join(found["spec"]["accessModes"]), found["status"].get("phase", "Pending")
@@ -107,7 +107,7 @@ def _claim(kube: Kube, cluster: Cluster) -> Check:
 
 def _unprepared(kube: Kube) -> str:
     """The fix if the Job that creates the store's folder has not succeeded; it is removed some time after it has."""
-    job = kube.ask(kube.batch.read_namespaced_job, "understudy-prepare-store", kube.namespace)
+    job = kube.call(kube.batch.read_namespaced_job, "understudy-prepare-store", kube.namespace)
     if job is None or job.get("status", {}).get("succeeded"):
         return ""
     asked = f"kubectl -n {kube.namespace} logs job/understudy-prepare-store"
@@ -132,7 +132,7 @@ def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
     if not all(kube.allows("get", KUEUE, kind, namespaced=False) for kind in ("clusterqueues", "resourceflavors")):
         yield Check("quotas", f"ClusterQueue {name}; its flavors cannot be seen from this account")
         return
-    queue = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, kube.kueue, "clusterqueues", name)
+    queue = kube.call(kube.custom.get_cluster_custom_object, KUEUE, kube.kueue, "clusterqueues", name)
     if queue is None:
         yield Check("quotas", f"ClusterQueue {name} is not there", "make it, or name another one in the LocalQueue")
         return
@@ -151,14 +151,14 @@ def _shut_out(kube: Kube, queue: KubernetesObject) -> str:
         return "give it a namespaceSelector: without one it takes the jobs of no namespace"
     if not kube.allows("get", "", "namespaces", namespaced=False):
         return ""
-    labels = kube.ask(kube.core.read_namespace, kube.namespace)["metadata"].get("labels") or {}
+    labels = kube.call(kube.core.read_namespace, kube.namespace)["metadata"].get("labels") or {}
     lacking = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items() if labels.get(key) != value]
     return f"its namespaceSelector wants {', '.join(lacking)}" if lacking else ""
 
 
 def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
     """A flavor's node labels; None when there is no such flavor."""
-    found = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, kube.kueue, "resourceflavors", flavor)
+    found = kube.call(kube.custom.get_cluster_custom_object, KUEUE, kube.kueue, "resourceflavors", flavor)
     return dict(found.get("spec", {}).get("nodeLabels", {})) if found else None
 
 
@@ -208,7 +208,7 @@ def _open_to_all(cluster: Cluster, pool: Pool, nodes: list[KubernetesObject]) ->
 
 
 def _mlflow(kube: Kube) -> Check:
-    found = kube.ask(kube.core.read_namespaced_endpoints, "mlflow", kube.namespace)
+    found = kube.call(kube.core.read_namespaced_endpoints, "mlflow", kube.namespace)
     if found is None:
         return Check("mlflow", "no Service mlflow here; MLFLOW_TRACKING_URI in the environment ConfigMap counts")
     # Readiness is the server's answer at /health, which needs no authentication.

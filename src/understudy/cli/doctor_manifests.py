@@ -76,14 +76,14 @@ def _built(command: list[str], folder: Path) -> dict[Path, Things]:
 
 def _place(source: list[Line], text: str) -> str:
     """The file and line of a text; the text itself if there is none."""
-    return next((line.place for line in source if text in line.text), text)
+    return next((line.location for line in source if text in line.text), text)
 
 
 def _placeholders(source: list[Line]) -> Iterator[Check]:
     for line in source:
         if found := PLACEHOLDER.search(line.text):
             key = line.text.partition(":")[0].strip(" -")
-            yield Check(line.place, f"{key}: {found[0]} is a placeholder", "put your own in")
+            yield Check(line.location, f"{key}: {found[0]} is a placeholder", "put your own in")
 
 
 def _release(source: list[Line], settings: dict[str, str]) -> Iterator[Check]:
@@ -106,10 +106,10 @@ def _release(source: list[Line], settings: dict[str, str]) -> Iterator[Check]:
 def _production(source: list[Line]) -> Iterator[Check]:
     for line in source:
         if DEVELOPMENT in line.text:
-            yield Check(line.place, f"{DEVELOPMENT}: everybody knows it", "take the password from your secret store")
+            yield Check(line.location, f"{DEVELOPMENT}: everybody knows it", "take the password from your secret store")
     for line in source:
         if line.path.name == "policy.yaml" and line.text.strip() == "reviewers: {}":
-            yield Check(line.place, "reviewers: nobody", "name who may approve promotions, with their public keys")
+            yield Check(line.location, "reviewers: nobody", "name who may approve promotions, with their public keys")
 
 
 def _images(things: Things, environment: str) -> Iterator[Check]:

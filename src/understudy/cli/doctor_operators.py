@@ -36,7 +36,7 @@ def queueing(kube: Kube, cluster: Cluster) -> Check:
     framework = f"{cluster.kind.group}/{cluster.kind.name.lower()}"
     what = f"Kueue manages {cluster.kind.name}s"
     try:
-        found = kube.ask(kube.core.read_namespaced_config_map, KUEUE_CONFIG, KUEUE_NAMESPACE)
+        found = kube.call(kube.core.read_namespaced_config_map, KUEUE_CONFIG, KUEUE_NAMESPACE)
     except Refused:
         found = None
     if found is None:
@@ -52,7 +52,7 @@ def queueing(kube: Kube, cluster: Cluster) -> Check:
 
 def external_secrets(kube: Kube) -> Iterator[Check]:
     """Check that the operator serves the version of our objects, if credentials are in an external store."""
-    found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    found = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
     if STORE not in found["data"]:
         return
     served = kube.serves(SECRETS, "externalsecrets")
@@ -69,4 +69,4 @@ def _has_older(kube: Kube, served: frozenset[str]) -> bool:
     if served != {"v1beta1"} or not kube.allows("list", SECRETS, "externalsecrets"):
         return False
     where = (SECRETS, "v1beta1", kube.namespace, "externalsecrets")
-    return bool(kube.ask(kube.custom.list_namespaced_custom_object, *where)["items"])
+    return bool(kube.call(kube.custom.list_namespaced_custom_object, *where)["items"])

@@ -54,7 +54,7 @@ class Kube:
         _, active = config.list_kube_config_contexts()
         return str(active["context"].get("namespace", "default"))
 
-    def ask(self, question: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """The response as plain JSON; None if the object does not exist.
 
         Raises:
@@ -63,31 +63,31 @@ class Kube:
         """
         try:
             try:
-                answer = question(*arguments, **options, _request_timeout=SECONDS, _preload_content=False)
+                answer = method(*arguments, **options, _request_timeout=SECONDS, _preload_content=False)
             except ApiException as error:
                 if error.status != 401:
                     raise
                 self._connect()  # a token is valid for an hour; the mounted file has the next one
-                again = getattr(getattr(self, _owner(question)), question.__name__)
+                again = getattr(getattr(self, _owner(method)), method.__name__)
                 answer = again(*arguments, **options, _request_timeout=SECONDS, _preload_content=False)
             return json.loads(answer.data)
         except ApiException as error:
             if error.status == 404:
                 return None
-            raise _in_words(error) from error
+            raise _readable(error) from error
         except (HTTPError, OSError, ValueError) as error:  # ValueError: a truncated response
             raise Away(f"the API server does not answer ({type(error).__name__})") from error
 
     def has_namespace(self) -> bool:
         """Whether the namespace exists, or may not be read: a list in a missing namespace is empty, too."""
         try:
-            return self.ask(self.core.read_namespace, self.namespace) is not None
+            return self.call(self.core.read_namespace, self.namespace) is not None
         except Refused:
             return True
 
     def has_policy(self, name: str) -> bool:
         """Whether the namespace has a NetworkPolicy of this name."""
-        return self.ask(self.networking.read_namespaced_network_policy, name, self.namespace) is not None
+        return self.call(self.networking.read_namespaced_network_policy, name, self.namespace) is not None
 
     def create_policy(self, policy: KubernetesObject) -> None:
         """Create a NetworkPolicy; an existing one of the same name is equivalent."""
@@ -97,8 +97,10 @@ class Kube:
 
     def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         """A training job."""
-        found: KubernetesObject | None = self.ask(self.custom.get_namespaced_custom_object, *self._jobs(kind), name)
-        return found
+        job_object: KubernetesObject | None = self.call(
+            self.custom.get_namespaced_custom_object, *self._jobs(kind), name
+        )
+        return job_object
 
     def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
         """Training jobs with these labels.
@@ -106,10 +108,10 @@ class Kube:
         Raises:
             InputError: the cluster does not have this type.
         """
-        found = self.ask(self.custom.list_namespaced_custom_object, *self._jobs(kind), label_selector=selector)
-        if found is None:
+        response = self.call(self.custom.list_namespaced_custom_object, *self._jobs(kind), label_selector=selector)
+        if response is None:
             raise InputError(kind.missing)
-        return list(found["items"])
+        return list(response["items"])
 
     def create_job(self, kind: JobKind, job: KubernetesObject) -> KubernetesObject | None:
         """Submit a training job and return the created object; None if an equivalent one of the same name exists."""
@@ -122,8 +124,8 @@ class Kube:
     def _create(self, request: Callable[..., Any], *arguments: Any) -> KubernetesObject | None:
         """The created object; None if one of the same name exists."""
         try:
-            made: KubernetesObject | None = self.ask(request, *arguments)
-            return made
+            created: KubernetesObject | None = self.call(request, *arguments)
+            return created
         except Refused as error:
             if "AlreadyExists" not in str(error.__cause__):
                 raise
@@ -131,31 +133,31 @@ class Kube:
 
     def change_job(self, kind: JobKind, name: str, patch: KubernetesObject) -> None:
         """Merge values into a training job."""
-        self.ask(self.custom.patch_namespaced_custom_object, *self._jobs(kind), name, patch)
+        self.call(self.custom.patch_namespaced_custom_object, *self._jobs(kind), name, patch)
 
     def delete_job(self, kind: JobKind, name: str) -> None:
         """Delete a training job and its pods."""
         where = self._jobs(kind)
-        self.ask(self.custom.delete_namespaced_custom_object, *where, name, propagation_policy="Background")
+        self.call(self.custom.delete_namespaced_custom_object, *where, name, propagation_policy="Background")
 
     def training_runtime(self, name: str) -> KubernetesObject | None:
         """A TrainingRuntime of the namespace."""
         where = (TRAINJOB.group, TRAINJOB.version, self.namespace, "trainingruntimes")
-        found: KubernetesObject | None = self.ask(self.custom.get_namespaced_custom_object, *where, name)
-        return found
+        runtime: KubernetesObject | None = self.call(self.custom.get_namespaced_custom_object, *where, name)
+        return runtime
 
     def pods(self, selector: str) -> list[KubernetesObject]:
         """Pods with these labels."""
-        return list(self.ask(self.core.list_namespaced_pod, self.namespace, label_selector=selector)["items"])
+        return list(self.call(self.core.list_namespaced_pod, self.namespace, label_selector=selector)["items"])
 
     def delete_pod(self, name: str, grace: int | None = None) -> None:
         """Delete a pod; a grace of 0 removes it even if its node does not answer."""
         options = {} if grace is None else {"grace_period_seconds": grace}
-        self.ask(self.core.delete_namespaced_pod, name, self.namespace, **options)
+        self.call(self.core.delete_namespaced_pod, name, self.namespace, **options)
 
     def log(self, pod: str, lines: int) -> list[str]:
         """The last lines of a pod's log; none when the pod no longer exists, or has logged nothing."""
-        # Not ask(): a log is text and no JSON, and a missing log is no reason to wait or to fail.
+        # Not call(): a log is text and no JSON, and a missing log is no reason to wait or to fail.
         try:
             answer = self.core.read_namespaced_pod_log(
                 pod, self.namespace, tail_lines=lines, _request_timeout=SECONDS, _preload_content=False
@@ -169,20 +171,20 @@ class Kube:
         # By the owner reference: Kueue names a workload after the job and a hash.
         if self.kueue is None:
             return None
-        found = self.ask(self.custom.list_namespaced_custom_object, KUEUE, self.kueue, self.namespace, "workloads")
+        response = self.call(self.custom.list_namespaced_custom_object, KUEUE, self.kueue, self.namespace, "workloads")
         uid = job["metadata"]["uid"]
-        for workload in found["items"] if found else ():
+        for workload in response["items"] if response else ():
             if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", ())):
-                return self._with_why_it_waits(workload)
+                return self._with_pending_reason(workload)
         return None
 
-    def _with_why_it_waits(self, workload: KubernetesObject) -> KubernetesObject:
+    def _with_pending_reason(self, workload: KubernetesObject) -> KubernetesObject:
         """Add the reason from an event: Kueue tries to write it once, which fails if the object changes meanwhile."""
         status = workload.get("status", {})
         conditions = list(status.get("conditions", ()))
         if not any(condition["type"] == "QuotaReserved" for condition in conditions):
-            said = [event for event in self.events(workload) if event.get("reason") == "Pending"]
-            conditions += [{"type": "QuotaReserved", "status": "False", "message": e["message"]} for e in said[-1:]]
+            pending = [event for event in self.events(workload) if event.get("reason") == "Pending"]
+            conditions += [{"type": "QuotaReserved", "status": "False", "message": e["message"]} for e in pending[-1:]]
         return {**workload, "status": {**status, "conditions": conditions}}
 
     def refusals(self, kind: JobKind, job: KubernetesObject) -> list[KubernetesObject]:
@@ -190,16 +192,18 @@ class Kube:
         events = self.events(job)
         if kind.pod_maker:
             name = f"{job['metadata']['name']}{kind.pod_maker}"
-            maker = self.ask(self.batch.read_namespaced_job, name, self.namespace)
+            maker = self.call(self.batch.read_namespaced_job, name, self.namespace)
             events += self.events(maker) if maker else []
         return [event for event in events if event.get("reason") in kind.refusals]
 
-    def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
+    def events(self, subject: KubernetesObject) -> list[KubernetesObject]:
         """Events of an object, without those of an earlier one of the same name; the newest last."""
-        meta = thing["metadata"]
+        meta = subject["metadata"]
         chosen = f"involvedObject.name={meta['name']},involvedObject.uid={meta['uid']}"
-        found = self.ask(self.core.list_namespaced_event, self.namespace, field_selector=chosen)
-        return sorted(found["items"], key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+        response = self.call(self.core.list_namespaced_event, self.namespace, field_selector=chosen)
+        return sorted(
+            response["items"], key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or "")
+        )
 
     def allows(
         self, verb: str, group: str, resource: str, namespaced: bool = True, account: str = "", name: str = ""
@@ -211,14 +215,14 @@ class Kube:
         attributes |= {"name": name} if name else {}
         spec: KubernetesObject = {"resourceAttributes": attributes}
         api = client.AuthorizationV1Api(self.core.api_client)
-        question = api.create_subject_access_review if account else api.create_self_subject_access_review
+        review = api.create_subject_access_review if account else api.create_self_subject_access_review
         spec |= {"user": f"system:serviceaccount:{self.namespace}:{account}"} if account else {}
-        return bool(self.ask(question, {"spec": spec})["status"].get("allowed"))
+        return bool(self.call(review, {"spec": spec})["status"].get("allowed"))
 
     def knows(self, group: str, version: str, resource: str) -> bool:
         """Whether the cluster serves a type in this version: several projects share the group kubeflow.org."""
-        found = self.ask(self.custom.get_api_resources, group, version)
-        return found is not None and resource in {known["name"] for known in found["resources"]}
+        response = self.call(self.custom.get_api_resources, group, version)
+        return response is not None and resource in {entry["name"] for entry in response["resources"]}
 
     def has(self, kind: JobKind) -> bool:
         """Whether the cluster has jobs of a kind."""
@@ -226,28 +230,31 @@ class Kube:
 
     def serves(self, group: str, resource: str) -> frozenset[str]:
         """The versions of an operator's type that the cluster serves, of those in SERVED."""
-        versions = [one.version for one in SERVED if one.group == group]
+        versions = [entry.version for entry in SERVED if entry.group == group]
         return frozenset(version for version in versions if self.knows(group, version, resource))
 
     @cached_property
     def kueue(self) -> str | None:
         """The newest version of Kueue's API that the cluster serves; None without Kueue. Requested once."""
         served = self.serves(KUEUE, "workloads")
-        return next((one.version for one in SERVED if one.group == KUEUE and one.version in served), None)
+        return next((entry.version for entry in SERVED if entry.group == KUEUE and entry.version in served), None)
 
     def fields(self, kind: JobKind) -> set[str] | None:
         """The fields of a kind's spec in the cluster's OpenAPI schemas; None without a schema."""
         address = f"/openapi/v3/apis/{kind.api_version}"
-        how: KubernetesObject = {"auth_settings": ["BearerToken"], "_return_http_data_only": True}
-        found = self.ask(self.plain.call_api, address, "GET", **how) or {}
-        for schema in found.get("components", {}).get("schemas", {}).values():
-            if any(known["kind"] == kind.name for known in schema.get("x-kubernetes-group-version-kind", ())):
+        options: KubernetesObject = {"auth_settings": ["BearerToken"], "_return_http_data_only": True}
+        document = self.call(self.plain.call_api, address, "GET", **options) or {}
+        for schema in document.get("components", {}).get("schemas", {}).values():
+            if any(
+                group_version_kind["kind"] == kind.name
+                for group_version_kind in schema.get("x-kubernetes-group-version-kind", ())
+            ):
                 return set(schema["properties"]["spec"]["properties"])
         return None
 
     def nodes(self) -> list[KubernetesObject]:
         """All nodes."""
-        return list(self.ask(self.core.list_node)["items"])
+        return list(self.call(self.core.list_node)["items"])
 
     def _jobs(self, kind: JobKind) -> tuple[str, str, str, str]:
         return kind.group, kind.version, self.namespace, kind.plural
@@ -269,7 +276,7 @@ def _owner(question: Callable[..., Any]) -> str:
     return (names | {client.ApiClient: "plain", client.NetworkingV1Api: "networking"})[api]
 
 
-def _in_words(error: ApiException) -> UnderstudyError:
+def _readable(error: ApiException) -> UnderstudyError:
     try:
         message = str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):

@@ -60,9 +60,9 @@ def state_of(
         return JobState("gone", "the job no longer exists")
     conditions = true_conditions(job)
     if "Failed" in conditions:
-        return JobState("failed", _said(conditions["Failed"]))
+        return JobState("failed", _message(conditions["Failed"]))
     if kind.succeeded in conditions:
-        return JobState("succeeded", _said(conditions[kind.succeeded]))
+        return JobState("succeeded", _message(conditions[kind.succeeded]))
     if kind.is_suspended(job):
         return JobState("queued", _why_queued(workload), lacks_quota=_lacks_quota(workload))
     return _active(pods, conditions, dead)
@@ -72,9 +72,9 @@ def _active(
     pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesObject], dead: tuple[str, ...]
 ) -> JobState:
     """The state of a job that should be running."""
-    places = {name(pod): pod["spec"].get("nodeName", "") for pod in pods}
+    node_names = {name(pod): pod["spec"].get("nodeName", "") for pod in pods}
     if dead:
-        nodes = ", ".join(sorted({places[pod] for pod in dead}))
+        nodes = ", ".join(sorted({node_names[pod] for pod in dead}))
         return JobState("restarting", f"node {nodes} does not answer; its pods are force-deleted", dead=dead)
     for pod in pods:
         if error := image_error(pod):
@@ -87,10 +87,10 @@ def _active(
     if waiting:
         return JobState("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes")
     if "Restarting" in conditions and "Running" not in conditions:
-        return JobState("restarting", _said(conditions["Restarting"]))
+        return JobState("restarting", _message(conditions["Restarting"]))
     if all(has_ended(pod) for pod in pods):
         return JobState("ending", "all pods have ended")
-    return JobState("running", f"on {', '.join(sorted(set(places.values())))}")
+    return JobState("running", f"on {', '.join(sorted(set(node_names.values())))}")
 
 
 def _pending(pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesObject]) -> JobState:
@@ -103,12 +103,16 @@ def _pending(pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesO
     return JobState("pulling", "the pods are getting their image and volumes")
 
 
-def true_conditions(thing: KubernetesObject) -> dict[str, KubernetesObject]:
+def true_conditions(owner: KubernetesObject) -> dict[str, KubernetesObject]:
     """An object's conditions that are true, by their type."""
-    return {one["type"]: one for one in thing.get("status", {}).get("conditions", ()) if one["status"] == "True"}
+    return {
+        condition["type"]: condition
+        for condition in owner.get("status", {}).get("conditions", ())
+        if condition["status"] == "True"
+    }
 
 
-def _said(condition: KubernetesObject) -> str:
+def _message(condition: KubernetesObject) -> str:
     return str(condition.get("message") or condition.get("reason") or "")
 
 
@@ -130,11 +134,11 @@ def _lacks_quota(workload: KubernetesObject | None) -> bool:
     return False
 
 
-def is_never_admitted(said: str) -> bool:
+def is_never_admitted(message: str) -> bool:
     """Whether no flavor could ever take a job: Kueue's message names all flavors, and one may only be in use now."""
     # "unused quota" may be free later; "maximum capacity" never. A job is hopeless only if every flavor that is in use
     # now is too small as well: a job that only waited for one of several flavors was failed once.
-    in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", said))
-    too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", said))
-    misnamed = re.search(r"doesn't match ClusterQueue selector|(Local|Cluster)Queue \S+ doesn't exist", said)
-    return misnamed is not None or ("maximum capacity" in said and in_use <= too_small)
+    in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", message))
+    too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", message))
+    misnamed = re.search(r"doesn't match ClusterQueue selector|(Local|Cluster)Queue \S+ doesn't exist", message)
+    return misnamed is not None or ("maximum capacity" in message and in_use <= too_small)

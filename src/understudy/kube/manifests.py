@@ -28,7 +28,7 @@ class Line:
     text: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Its path and number, as editors and compilers write them."""
         here = Path.cwd()
         path = self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
@@ -41,25 +41,25 @@ def files(folder: Path) -> list[Path]:
     Raises:
         InputError: a folder has no kustomization, or an invalid one.
     """
-    found: dict[Path, None] = {}
-    _collect(folder.resolve(), found)
-    return list(found)
+    paths: dict[Path, None] = {}
+    _collect(folder.resolve(), paths)
+    return list(paths)
 
 
-def _collect(folder: Path, found: dict[Path, None]) -> None:
+def _collect(folder: Path, paths: dict[Path, None]) -> None:
     path = folder / KUSTOMIZATION
-    if path in found:
+    if path in paths:
         return
-    found[path] = None
+    paths[path] = None
     content = _read(path)
     for name in (*content.get("resources", ()), *content.get("components", ()), *_patches(content)):
         if "://" in name or "?ref=" in name:
             continue
-        there = (folder / name).resolve()
-        if there.is_dir():
-            _collect(there, found)
+        target = (folder / name).resolve()
+        if target.is_dir():
+            _collect(target, paths)
         else:
-            found[there] = None
+            paths[target] = None
 
 
 def _patches(content: dict[str, Any]) -> Iterator[str]:
@@ -113,7 +113,7 @@ def is_named(thing: Any, kind: str, name: str) -> bool:
 
 def tool() -> list[str] | None:
     """The command that renders a folder; None where neither kubectl nor kustomize is installed."""
-    return next(([found, verb] for name, verb in TOOLS if (found := shutil.which(name))), None)
+    return next(([program, verb] for name, verb in TOOLS if (program := shutil.which(name))), None)
 
 
 def rendered(command: list[str], folder: Path) -> list[KubernetesObject]:

@@ -43,8 +43,8 @@ TRAINER = (2, 1)
 
 def release(text: str) -> Version | None:
     """Major and minor of a tag or a chart's version, such as v0.12.3; None where there are none, as in a branch."""
-    found = re.fullmatch(r"v?(\d+)\.(\d+)(\..*)?", text)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"v?(\d+)\.(\d+)(\..*)?", text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def shown(version: Version) -> str:
@@ -62,14 +62,14 @@ def other_version(group: str, version: str, serves: frozenset[str]) -> str:
     """
     if version in serves:
         return ""
-    fitting = [one for one in SERVED if one.group == group and one.version in serves]
+    fitting = [api for api in SERVED if api.group == group and api.version in serves]
     if not fitting:
-        known = ", ".join(one.version for one in SERVED if one.group == group)
-        return f"install a release that serves one of {known}"
+        supported = ", ".join(api.version for api in SERVED if api.group == group)
+        return f"install a release that serves one of {supported}"
     best = fitting[0]
     if best.component:
         return f"add components/{best.component} to the overlay, behind the others"
-    ours = next(one for one in SERVED if one.group == group and one.version == version)
+    ours = next(api for api in SERVED if api.group == group and api.version == version)
     return f"take components/{ours.component} out of the overlay"
 
 

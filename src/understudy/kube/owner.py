@@ -17,8 +17,8 @@ def owner_now(kube: Kube) -> OwnerReference | None:
         Away: the API server does not answer now.
     """
     pod = os.environ.get(KFP_POD) or socket.gethostname()
-    found = kube.ask(kube.core.read_namespaced_pod, pod, kube.namespace)
-    owners = found["metadata"].get("ownerReferences") if found else None
+    pod_object = kube.call(kube.core.read_namespaced_pod, pod, kube.namespace)
+    owners = pod_object["metadata"].get("ownerReferences") if pod_object else None
     if not owners:
         return None
     first = owners[0]

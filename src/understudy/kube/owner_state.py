@@ -21,21 +21,21 @@ def why_ended(kube: Kube, owner: OwnerReference) -> str:
     """
     if owner["kind"] not in ("Job", "Workflow"):
         return ""
-    name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
-    if found is None or found["metadata"]["uid"] != owner["uid"]:  # a later object of the same name
+    name, current = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
+    if current is None or current["metadata"]["uid"] != owner["uid"]:  # a later object of the same name
         return f"{name} no longer exists"
-    if "deletionTimestamp" in found["metadata"]:
+    if "deletionTimestamp" in current["metadata"]:
         return f"{name} was deleted"
     # "Terminate" in KFP sets the deadline to 0 and keeps the Workflow, so its objects keep running (KFP 2.17).
-    if found["spec"].get("activeDeadlineSeconds") == 0:
+    if current["spec"].get("activeDeadlineSeconds") == 0:
         return f"{name} was terminated"
-    ended = true_conditions(found).keys() & ENDED or found.get("status", {}).get("phase") in ENDED_PHASES
+    ended = true_conditions(current).keys() & ENDED or current.get("status", {}).get("phase") in ENDED_PHASES
     return f"{name} has ended" if ended else ""
 
 
 def _owner(kube: Kube, owner: OwnerReference) -> Any:
     if owner["kind"] == "Job":
-        return kube.ask(kube.batch.read_namespaced_job, owner["name"], kube.namespace)
+        return kube.call(kube.batch.read_namespaced_job, owner["name"], kube.namespace)
     group, _, version = owner["apiVersion"].partition("/")
     plural = f"{owner['kind'].lower()}s"
-    return kube.ask(kube.custom.get_namespaced_custom_object, group, version, kube.namespace, plural, owner["name"])
+    return kube.call(kube.custom.get_namespaced_custom_object, group, version, kube.namespace, plural, owner["name"])

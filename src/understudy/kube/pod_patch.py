@@ -21,7 +21,7 @@ _CLOSED = with_config(ConfigDict(extra="forbid"))
 CONTAINERS = {kind.container for kind in KINDS.values()}
 """Names of the ranks' container, one for each operator; a patch may use either."""
 OWN_VOLUMES = {"store", "tmp", "shm", "cache"}
-OWN_PATHS = ("/tmp", "/dev/shm", "/var/cache/understudy")
+RESERVED_PATHS = ("/tmp", "/dev/shm", "/var/cache/understudy")
 OWN_LABELS = re.compile(
     r"(app\.kubernetes\.io|training\.kubeflow\.org|trainer\.kubeflow\.org|jobset\.sigs\.k8s\.io|batch\.kubernetes\.io)/"
     r"|understudy\.|(controller-uid|job-name|kueue\.x-k8s\.io/queue-name|sidecar\.istio\.io/inject)$"
@@ -117,7 +117,7 @@ def check(patch: Mapping[str, Any], gpu: str | None) -> None:
         _check_container(container, {volume["name"] for volume in spec.get("volumes") or ()}, gpu)
 
 
-def check_places(patch: PodPatch, claim: str, mount: str) -> None:
+def check_mounts(patch: PodPatch, claim: str, mount: str) -> None:
     """Refuse another way to the store, or a mount that hides it.
 
     Args:
@@ -132,21 +132,26 @@ def check_places(patch: PodPatch, claim: str, mount: str) -> None:
     for volume in spec.get("volumes", ()):
         if (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim:
             raise ValueError(f"spec.volumes.{volume['name']}: ranks have their own folders of the store's claim alone")
-    for mounted in (one for container in spec.get("containers", ()) for one in container.get("volumeMounts", ())):
+    for mounted in (
+        volume_mount for container in spec.get("containers", ()) for volume_mount in container.get("volumeMounts", ())
+    ):
         path = posixpath.normpath(f"/{mounted['mountPath'].lstrip('/')}").rstrip("/")
-        if any(f"{own}/".startswith(f"{path}/") or path.startswith(f"{own}/") for own in (mount, *OWN_PATHS)):
+        if any(
+            f"{reserved}/".startswith(f"{path}/") or path.startswith(f"{reserved}/")
+            for reserved in (mount, *RESERVED_PATHS)
+        ):
             raise ValueError(f"spec.containers.volumeMounts: {path} is, or hides, a path of every rank's; take another")
 
 
-def _only(found: Mapping[str, Any], part: Any, where: str) -> None:
+def _only(values: Mapping[str, Any], part: Any, where: str) -> None:
     allowed = part.__annotations__.keys()
-    for name in found.keys() - allowed:
-        why = ELSEWHERE.get(name, f"a pool may set {', '.join(sorted(allowed))}; all else is the same in every pool")
-        raise ValueError(f"{where}{name}: no pool's to set: {why}")
+    for name in values.keys() - allowed:
+        reason = ELSEWHERE.get(name, f"a pool may set {', '.join(sorted(allowed))}; all else is the same in every pool")
+        raise ValueError(f"{where}{name}: no pool's to set: {reason}")
 
 
-def _mapping(found: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    value = found.get(name, {})
+def _mapping(values: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    value = values.get(name, {})
     if not isinstance(value, Mapping):
         raise ValueError(f"{where}{name}: expected a mapping")
     return value
@@ -210,12 +215,12 @@ def _check_fields(value: Any, kind: str, where: str) -> None:
     from kubernetes import client
 
     if kind.startswith("list["):
-        for one in value or ():
-            _check_fields(one, kind.removeprefix("list[").removesuffix("]"), where)
+        for item in value or ():
+            _check_fields(item, kind.removeprefix("list[").removesuffix("]"), where)
     if not kind.startswith("V1") or not isinstance(value, Mapping):
         return
     model = getattr(client, kind)
-    types = {model.attribute_map[name]: found for name, found in model.openapi_types.items()}
+    types = {model.attribute_map[name]: type_name for name, type_name in model.openapi_types.items()}
     for name, inner in value.items():
         if name not in types:
             raise ValueError(f"{where}.{name}: Kubernetes has no such field here")

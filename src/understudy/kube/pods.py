@@ -87,15 +87,15 @@ def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
     """
     # The kubelet retries a pod whose network could not be set up, and reports SandboxChanged before each try. As the
     # newest event, it would mean that the pod had got past its mounts.
-    told = [event for event in events if event.get("reason") != "SandboxChanged"]
-    failures = [event for event in told if event.get("reason") in MOUNT_FAILURES]
+    relevant = [event for event in events if event.get("reason") != "SandboxChanged"]
+    failures = [event for event in relevant if event.get("reason") in MOUNT_FAILURES]
     dated = [event for event in failures if event.get("lastTimestamp")]
-    if not dated or dated[-1] is not told[-1]:
+    if not dated or dated[-1] is not relevant[-1]:
         return "", 0.0
     newest = dated[-1]
     began = min(seconds(event.get("firstTimestamp") or event["lastTimestamp"]) for event in dated)
-    why = re.sub(r"[0-9a-f]{32,}", "...", newest["message"])  # every try has another sandbox
-    return why, seconds(newest["lastTimestamp"]) - began
+    reason = re.sub(r"[0-9a-f]{32,}", "...", newest["message"])  # every try has another sandbox
+    return reason, seconds(newest["lastTimestamp"]) - began
 
 
 def death(pods: Iterable[KubernetesObject]) -> str:
@@ -118,8 +118,8 @@ def _deaths(pods: Iterable[KubernetesObject]) -> Iterable[tuple[str, str, str]]:
             yield "", name(pod), f"{name(pod)} was ended ({status['reason']}): {status.get('message', '')}"
         for ended in _terminated(pod):
             if ended.get("exitCode"):
-                words = f"{name(pod)} ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
-                yield ended.get("finishedAt") or "", name(pod), f"{words} {ended.get('message', '')}".strip()
+                description = f"{name(pod)} ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
+                yield ended.get("finishedAt") or "", name(pod), f"{description} {ended.get('message', '')}".strip()
 
 
 def out_of_memory(pod: KubernetesObject) -> KubernetesObject | None:
@@ -147,5 +147,5 @@ def was_disrupted(pods: Iterable[KubernetesObject]) -> bool:
 def memory_limit(pod: KubernetesObject) -> str | None:
     """The memory limit of a pod's first container."""
     limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
-    found: str | None = limits.get("memory")  # without a limit, an OOM kill is about the node's memory
-    return found
+    limit: str | None = limits.get("memory")  # without a limit, an OOM kill is about the node's memory
+    return limit

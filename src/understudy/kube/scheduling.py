@@ -47,8 +47,8 @@ def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
     # Allocatable resources, not free ones: other pods end, but a node does not grow.
     fitting = _matching_nodes(pod, nodes)
     if not fitting:
-        wanted = ", ".join(f"{key}={value}" for key, value in (pod["spec"].get("nodeSelector") or {}).items())
-        return f"no node has the labels {wanted}"
+        labels = ", ".join(f"{key}={value}" for key, value in (pod["spec"].get("nodeSelector") or {}).items())
+        return f"no node has the labels {labels}"
     for name, value in _requests(pod).items():
         most = max(amount(node["status"].get("allocatable", {}).get(name, "0")) for node in fitting)
         if value > most:
@@ -70,8 +70,8 @@ def _has_all(offer: Mapping[str, str], names: Iterable[str]) -> bool:
 def shared_claims(pod: KubernetesObject) -> list[str]:
     """The claims whose pods have to share a node with this pod, if the store is on one node."""
     terms = pod["spec"].get("affinity", {}).get("podAffinity", {}).get(REQUIRED, ())
-    found = [(term.get("labelSelector") or {}).get("matchLabels", {}).get(STORE) for term in terms]
-    return [claim for claim in found if claim]
+    claims = [(term.get("labelSelector") or {}).get("matchLabels", {}).get(STORE) for term in terms]
+    return [claim for claim in claims if claim]
 
 
 def _matching_nodes(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> list[KubernetesObject]:
@@ -86,8 +86,8 @@ def has_labels(node: KubernetesObject, selector: Mapping[str, str]) -> bool:
 
 
 def _requests(pod: KubernetesObject) -> dict[str, Decimal]:
-    asked: dict[str, Decimal] = {}
+    totals: dict[str, Decimal] = {}
     for container in pod["spec"]["containers"]:
         for name, value in (container.get("resources", {}).get("requests") or {}).items():
-            asked[name] = asked.get(name, Decimal(0)) + amount(value)
-    return asked
+            totals[name] = totals.get(name, Decimal(0)) + amount(value)
+    return totals

@@ -153,7 +153,7 @@ class Cluster(Settings):
             if not {"claim", "mount"} <= about.data.keys():
                 break  # these are invalid themselves
             try:
-                pod_patch.check_places(pool.pod_patch, about.data["claim"], about.data["mount"])
+                pod_patch.check_mounts(pool.pod_patch, about.data["claim"], about.data["mount"])
             except ValueError as error:
                 raise ValueError(f"{name}.pod_patch.{error}") from error
         return value
@@ -162,7 +162,7 @@ class Cluster(Settings):
     @classmethod
     def _check_pool(cls, value: str | None, about: ValidationInfo) -> str | None:
         if value is not None and value not in about.data.get("pools", {value: None}):
-            raise ValueError(f"there is no pool {value} among pools ({_known(about.data['pools'])})")
+            raise ValueError(f"there is no pool {value} among pools ({_pool_names(about.data['pools'])})")
         return value
 
     @property
@@ -194,13 +194,13 @@ class Cluster(Settings):
             return self.default_pool
         if resources.pool not in self.pools:
             raise InputError(
-                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {_known(self.pools)}; pools are "
+                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {_pool_names(self.pools)}; pools are "
                 f"defined in cluster.yaml, of the ConfigMap {CONFIG}"
             )
         return self.pools[resources.pool]
 
 
-def _known(pools: Mapping[str, Pool]) -> str:
+def _pool_names(pools: Mapping[str, Pool]) -> str:
     return ", ".join(sorted(pools)) or "none at all"
 
 
@@ -212,16 +212,16 @@ def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> Affinity:
         pool: of the pod.
         near: labels of its job's pods, preferably in the same rack.
     """
-    wanted = pool.affinity.copy() if pool.affinity else Affinity()
+    merged = pool.affinity.copy() if pool.affinity else Affinity()
     if near and not cluster.one_node:
-        wanted["podAntiAffinity"] = _preferring(wanted.get("podAntiAffinity"), _term(near, HOST))
+        merged["podAntiAffinity"] = _preferring(merged.get("podAntiAffinity"), _term(near, HOST))
     if pool.topology and near:
-        wanted["podAffinity"] = _preferring(wanted.get("podAffinity"), _term(near, pool.topology))
+        merged["podAffinity"] = _preferring(merged.get("podAffinity"), _term(near, pool.topology))
     if cluster.one_node:  # the first such pod may go anywhere, since it fits its own selector
-        pods = wanted.get("podAffinity", PodAffinity()).copy()
+        pods = merged.get("podAffinity", PodAffinity()).copy()
         pods[REQUIRED] = [*pods.get(REQUIRED, ()), _term(cluster.store_label, HOST)]
-        wanted["podAffinity"] = pods
-    return wanted
+        merged["podAffinity"] = pods
+    return merged
 
 
 def _preferring(pods: PodAffinity | None, term: PodAffinityTerm) -> PodAffinity:
@@ -246,9 +246,9 @@ def parsed(values: Any, source: str) -> Cluster:
         return Cluster.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        words = f"it is called {RENAMED[place]} now" if place in RENAMED else first["msg"]
-        raise InputError(f"{source}: {place}: {words}") from error
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        message = f"it is called {RENAMED[field]} now" if field in RENAMED else first["msg"]
+        raise InputError(f"{source}: {field}: {message}") from error
 
 
 def read(text: str, source: str) -> Cluster:
@@ -283,7 +283,7 @@ def cluster_settings() -> Cluster:
 
 def requests(resources: Resources, pool: Pool) -> Mapping[str, str]:
     """The resource requests of one pod of a job."""
-    asked = {"cpu": resources.cpu, "memory": resources.memory}
+    amounts = {"cpu": resources.cpu, "memory": resources.memory}
     if pool.gpu and resources.device != "cpu":
-        asked[pool.gpu] = str(resources.processes)
-    return {name: value for name, value in asked.items() if value}
+        amounts[pool.gpu] = str(resources.processes)
+    return {name: value for name, value in amounts.items() if value}

@@ -25,29 +25,29 @@ class Retries:
         say: called with each error.
     """
 
-    def __init__(self, clock: Callable[[], float], say: Callable[[str], None]) -> None:
-        self._clock, self._say = clock, say
+    def __init__(self, clock: Callable[[], float], report: Callable[[str], None]) -> None:
+        self._clock, self._report = clock, report
         self._failing_since: dict[str, float] = {}
 
-    def call(self, what: str, attempt: Callable[[], Answer]) -> Answer | None:
+    def call(self, request: str, attempt: Callable[[], Answer]) -> Answer | None:
         """The result; None if it fails: without limit while the API server is away, and otherwise for a minute.
 
         The job does not need the API server, and its files show its progress.
 
         Args:
-            what: a name for the request; its minute begins with the first failure after a success.
+            request: a name for the request; its minute begins with the first failure after a success.
             attempt: makes the request.
         """
         try:
             answer = attempt()
-            self._failing_since.pop(what, None)
+            self._failing_since.pop(request, None)
             return answer
         except Away as error:
-            self._say(f"{error}; the job keeps running, and the launcher retries")
+            self._report(f"{error}; the job keeps running, and the launcher retries")
         except (Refused, OSError) as error:  # a server that has just started; a volume that is away for a moment
             if isinstance(error, OSError) and error.errno in FULL:
                 raise  # ranks cannot checkpoint there either: every further minute of theirs would be lost
-            if self._clock() - self._failing_since.setdefault(what, self._clock()) > RECOVERY:
+            if self._clock() - self._failing_since.setdefault(request, self._clock()) > RECOVERY:
                 raise
-            self._say(str(error))
+            self._report(str(error))
         return None

@@ -35,7 +35,7 @@ def measure(kube: Kube, cluster: Cluster, resources: Resources, say: Callable[[s
     """
     _check(kube, cluster, resources)
     name = f"collectives-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    kube.ask(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, resources))
+    kube.call(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, resources))
     try:
         return following.follow(kube, name, say)
     except UnderstudyError as error:
@@ -44,7 +44,7 @@ def measure(kube: Kube, cluster: Cluster, resources: Resources, say: Callable[[s
         ) from error
     finally:
         stop(kube, name)
-        kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
+        kube.call(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
 
 
 def _check(kube: Kube, cluster: Cluster, resources: Resources) -> None:

@@ -50,7 +50,7 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
     waiting, broken_since = "", 0.0
     while True:
         try:
-            job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
+            job = kube.call(kube.batch.read_namespaced_job, name, kube.namespace)
             pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
             state = with_events(kube, job, pods, pending(pods))
             found = f"{state.stage}: {state.detail}" if state else ""

@@ -37,7 +37,7 @@ class ClusterJob:
 
 def list_jobs(kube: Kube, now: float) -> list[ClusterJob]:
     """All drivers and trainings in the namespace, the oldest first."""
-    drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
+    drivers = kube.call(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
     pods = kube.pods(f"{OURS},{RUN}")
     found = [_driver(job, _of(job, pods), now) for job in drivers]
     for kind, job in trainings(kube, OURS):
@@ -67,12 +67,12 @@ def stop(kube: Kube, run: str) -> int:
         The number of objects deleted.
     """
     chosen = f"{OURS},{RUN}={run[:63]}"
-    drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
+    drivers = kube.call(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
     drivers = [job for job in drivers if not true_conditions(job).keys() & ENDED]
     going = [(kind, job) for kind, job in trainings(kube, chosen) if not _has_ended(kind, job)]
     for job in drivers:
         name = job["metadata"]["name"]
-        kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
+        kube.call(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
     for kind, job in going:
         kube.delete_job(kind, job["metadata"]["name"])
     return len(drivers) + len(going)

@@ -52,7 +52,7 @@ def settings(kube: Kube) -> Cluster:
     Raises:
         InputError: they are missing or wrong.
     """
-    found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    found = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
     if found is None or "cluster.yaml" not in found.get("data", {}):
         raise InputError(
             f"namespace {kube.namespace}: there is no ConfigMap {CONFIG} with cluster.yaml; kubectl apply -k one of "
@@ -78,7 +78,7 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
         name = cluster.queue_of(resources)
         if name and queue(kube, name) is None:
             raise InputError(f"resources.{section}.queue: namespace {kube.namespace} has no LocalQueue {name}")
-    claim = kube.ask(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
+    claim = kube.call(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
     if claim is None:
         raise InputError(f"namespace {kube.namespace}: there is no claim {cluster.claim} for the store")
     modes = claim["spec"]["accessModes"]
@@ -118,7 +118,7 @@ def queue(kube: Kube, name: str) -> Any:
     if kube.kueue is None:
         return None
     where = (KUEUE, kube.kueue, kube.namespace, "localqueues")
-    return kube.ask(kube.custom.get_namespaced_custom_object, *where, name)
+    return kube.call(kube.custom.get_namespaced_custom_object, *where, name)
 
 
 def submit(kube: Kube, cluster: Cluster, recipe: Recipe, *, profile: bool = False) -> str:
@@ -134,10 +134,10 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe, *, profile: bool = Fals
     job = render(name, cluster, own_pool(cluster, recipe), fetches=bool(hub_ids(recipe)), profile=profile)
     values = yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True), sort_keys=False)
     try:
-        made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, job)
+        made = kube.call(kube.batch.create_namespaced_job, kube.namespace, job)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
         recipe_map = {"metadata": {"name": name, "ownerReferences": [owner]}, "data": {"recipe.yaml": values}}
-        kube.ask(kube.core.create_namespaced_config_map, kube.namespace, recipe_map)
+        kube.call(kube.core.create_namespaced_config_map, kube.namespace, recipe_map)
     except BaseException as error:  # Ctrl-C too: the pod of a Job without its recipe would wait for it forever
         _take_back(kube, name, str(error) or "interrupted")
         raise
@@ -146,7 +146,7 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe, *, profile: bool = Fals
 
 def _take_back(kube: Kube, name: str, why: str) -> None:
     try:
-        kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
+        kube.call(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
     except UnderstudyError as error:
         fix = f"if `understudy jobs ls -n {kube.namespace}` shows the run {name}, `understudy jobs stop` ends it"
         raise UnderstudyError(f"{why}; the partial submission could not be removed ({error}): {fix}") from error

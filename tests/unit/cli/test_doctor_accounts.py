@@ -31,8 +31,8 @@ class Rights(Kube):
         assert name == (account if resource == "serviceaccounts/token" else ""), "a token of itself alone"
         return f"{verb} {resource}" not in self._denied
 
-    def ask(self, question: Any, *arguments: Any, **options: Any) -> Any:
-        if question == "map":
+    def call(self, method: Any, *arguments: Any, **options: Any) -> Any:
+        if method == "map":
             return {"data": {"accounts.yaml": WRITERS % self._writer}} if self._writer else {"data": {}}
         return {"metadata": {}} if arguments[0] in self._accounts else None
 
@@ -79,7 +79,7 @@ def test_the_account_that_runs_kfps_tasks_is_looked_at_and_its_token_s_right_and
 
 def test_accounts_that_cannot_be_seen_are_no_problem_of_the_cluster() -> None:
     class Blind(Rights):
-        def ask(self, question: Any, *arguments: Any, **options: Any) -> Any:
+        def call(self, method: Any, *arguments: Any, **options: Any) -> Any:
             raise Refused("may not get serviceaccounts")
 
     found = of(Blind())["rights of pipeline-runner"]

@@ -78,7 +78,7 @@ def test_a_queue_that_takes_no_jobs_of_the_namespace_is_named(
         def allows(self, *_: object, **__: object) -> bool:
             return True
 
-        def ask(self, *_: object, **__: object) -> Any:
+        def call(self, *_: object, **__: object) -> Any:
             return {"metadata": {"labels": labels}}
 
     assert _shut_out(Answers(), {"spec": {"namespaceSelector": selector} if selector is not None else {}}) == fix

@@ -23,8 +23,8 @@ class Answers(Kube):
         self.core = SimpleNamespace(read_namespaced_config_map="map")
         self.custom = SimpleNamespace(list_namespaced_custom_object="list")
 
-    def ask(self, question: object, *arguments: object, **options: object) -> Any:
-        if question == "list":
+    def call(self, method: object, *arguments: object, **options: object) -> Any:
+        if method == "list":
             assert arguments == ("external-secrets.io", "v1beta1", "here", "externalsecrets")
             return {"items": [{}] * self._made}
         if self._data is None:

@@ -60,32 +60,32 @@ class ApiServer(ThreadingHTTPServer):
 
     def review(self, spec: dict[str, Any]) -> dict[str, Any]:
         self.reviews += 1
-        asked = spec["audiences"] if self.knows_audiences else None
+        audiences = spec["audiences"] if self.knows_audiences else None
         options = {"verify_aud": self.knows_audiences}
         try:
-            claims = jwt.decode(spec["token"], KEY.ljust(64), ["HS512"], audience=asked, options=options)
+            claims = jwt.decode(spec["token"], KEY.ljust(64), ["HS512"], audience=audiences, options=options)
         except jwt.PyJWTError as error:
             return {"error": str(error)}
         if spec["token"] in self.gone:
             return {"error": "the pod is gone"}
-        audiences = {"audiences": claims["aud"]} if self.knows_audiences else {}
-        return {"authenticated": True, "user": {"username": claims["sub"]}, **audiences}
+        granted = {"audiences": claims["aud"]} if self.knows_audiences else {}
+        return {"authenticated": True, "user": {"username": claims["sub"]}, **granted}
 
 
 class Answers(BaseHTTPRequestHandler):
     server: ApiServer
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        own = self.headers["Authorization"].removeprefix("Bearer ")
-        assert jwt.decode(own, KEY.ljust(64), ["HS512"], audience=API)
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        token = self.headers["Authorization"].removeprefix("Bearer ")
+        assert jwt.decode(token, KEY.ljust(64), ["HS512"], audience=API)
         if self.path.endswith("/tokenreviews"):
-            answer = {"status": self.server.review(asked["spec"])}
+            answer = {"status": self.server.review(request["spec"])}
         else:
             _, _, _, _, namespace, _, name, _ = self.path.split("/")
-            life = asked["spec"]["expirationSeconds"]
-            issued = self.server.issue(f"{namespace}:{name}", asked["spec"]["audiences"][0], life)
-            answer = {"status": {"token": issued}, "spec": asked["spec"]}
+            life = request["spec"]["expirationSeconds"]
+            issued = self.server.issue(f"{namespace}:{name}", request["spec"]["audiences"][0], life)
+            answer = {"status": {"token": issued}, "spec": request["spec"]}
         body = json.dumps(answer).encode()
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(body)))
@@ -106,10 +106,10 @@ def write_certificate(folder: Path) -> Path:
     address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
     built = built.add_extension(address, critical=False)
     built = built.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    made = built.sign(key, SHA256()).public_bytes(Encoding.PEM)
-    (folder / "ca.crt").write_bytes(made)
+    certificate = built.sign(key, SHA256()).public_bytes(Encoding.PEM)
+    (folder / "ca.crt").write_bytes(certificate)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (folder / "server.pem").write_bytes(private + made)
+    (folder / "server.pem").write_bytes(private + certificate)
     return folder / "server.pem"
 
 

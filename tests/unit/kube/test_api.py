@@ -8,19 +8,19 @@ from kubernetes import config
 from kubernetes.client.exceptions import ApiException
 
 from understudy.errors import UnderstudyError
-from understudy.kube.api import Away, Kube, Refused, _in_words
+from understudy.kube.api import Away, Kube, Refused, _readable
 from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.kube.objects import KubernetesObject
 
 
-def said(status: int, message: str | None) -> UnderstudyError:
+def error_of(status: int, message: str | None) -> UnderstudyError:
     error = ApiException(status=status, reason="Reason")
     error.body = json.dumps({"message": message}) if message else "not JSON"
-    return _in_words(error)
+    return _readable(error)
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "kind", "words"),
+    ("status", "message", "kind", "expected"),
     [
         (
             403,
@@ -36,11 +36,11 @@ def said(status: int, message: str | None) -> UnderstudyError:
     ],
 )
 def test_what_may_mend_by_itself_is_told_from_a_refusal(
-    status: int, message: str | None, kind: type[UnderstudyError], words: str
+    status: int, message: str | None, kind: type[UnderstudyError], expected: str
 ) -> None:
-    error = said(status, message)
+    error = error_of(status, message)
     assert isinstance(error, kind)
-    assert words in str(error)
+    assert expected in str(error)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_namespace_is_there_unless_the_cluster_says_that_it_is_not(answer: Any
             self.namespace = "here"
             self.core = SimpleNamespace(read_namespace=None)
 
-        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        def call(self, method: object, *arguments: object, **options: object) -> Any:
             assert arguments == ("here",)
             if isinstance(answer, Exception):
                 raise answer
@@ -69,7 +69,7 @@ def test_a_type_is_there_when_its_group_names_it(answer: list[str] | None, there
         def __init__(self) -> None:
             self.custom = SimpleNamespace(get_api_resources=None)
 
-        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        def call(self, method: object, *arguments: object, **options: object) -> Any:
             assert arguments == ("kubeflow.org", "v1")
             return None if answer is None else {"resources": [{"name": name} for name in answer]}
 
@@ -84,8 +84,8 @@ def test_why_a_job_has_no_pods_is_told_of_what_makes_them(kind: JobKind, message
         def __init__(self) -> None:
             self.namespace, self.batch = "here", SimpleNamespace(read_namespaced_job="job")
 
-        def ask(self, question: object, *arguments: object, **options: object) -> Any:
-            assert (question, arguments) == ("job", ("teacher-1-node-0", "here"))
+        def call(self, method: object, *arguments: object, **options: object) -> Any:
+            assert (method, arguments) == ("job", ("teacher-1-node-0", "here"))
             return {"metadata": {"name": "teacher-1-node-0"}}
 
         def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
@@ -93,8 +93,8 @@ def test_why_a_job_has_no_pods_is_told_of_what_makes_them(kind: JobKind, message
                 return [{"reason": "FailedCreatePod", "message": "of the job"}, {"reason": "Started", "message": "-"}]
             return [{"reason": "FailedCreate", "message": "of the Job that makes its pods"}]
 
-    found = Answers().refusals(kind, {"metadata": {"name": "teacher-1"}})
-    assert [event["message"] for event in found] == messages
+    events = Answers().refusals(kind, {"metadata": {"name": "teacher-1"}})
+    assert [event["message"] for event in events] == messages
 
 
 RESERVED = {"type": "QuotaReserved", "status": "False", "message": "of the condition"}
@@ -129,15 +129,15 @@ def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_do
             self.custom = SimpleNamespace(list_namespaced_custom_object="workloads")
             self.core = SimpleNamespace(list_namespaced_event="events")
 
-        def ask(self, question: object, *arguments: object, **options: object) -> Any:
-            if question == "workloads":
+        def call(self, method: object, *arguments: object, **options: object) -> Any:
+            if method == "workloads":
                 return {"items": [workload]}
             assert options == {"field_selector": "involvedObject.name=w,involvedObject.uid=2"}, "names are used again"
             return {"items": events}
 
-    found = Answers().workload_of({"metadata": {"uid": "1"}})
-    assert found
-    assert [condition["message"] for condition in found["status"]["conditions"]] == ([message] if message else [])
+    with_reason = Answers().workload_of({"metadata": {"uid": "1"}})
+    assert with_reason
+    assert [condition["message"] for condition in with_reason["status"]["conditions"]] == ([message] if message else [])
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,16 @@ def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_do
     [(["v1beta1"], "v1beta1"), (["v1beta1", "v1beta2"], "v1beta2"), (["v1beta2"], "v1beta2"), ([], None)],
 )
 def test_the_newest_version_of_kueues_api_is_used_and_asked_for_once(served: list[str], used: str | None) -> None:
-    asked: list[object] = []
+    requests: list[object] = []
 
     class Answers(Kube):
         def __init__(self) -> None:
             self.namespace = "here"
             self.custom = SimpleNamespace(get_api_resources="types", list_namespaced_custom_object="list")
 
-        def ask(self, question: object, *arguments: object, **options: object) -> Any:
-            asked.append(arguments)
-            if question == "list":
+        def call(self, method: object, *arguments: object, **options: object) -> Any:
+            requests.append(arguments)
+            if method == "list":
                 return {"items": [{"metadata": {"ownerReferences": [{"uid": "1"}]}, "status": {}}]}
             return {"resources": [{"name": "workloads"}]} if arguments[1] in served else None
 
@@ -165,9 +165,9 @@ def test_the_newest_version_of_kueues_api_is_used_and_asked_for_once(served: lis
     kube = Answers()
     assert (kube.workload_of({"metadata": {"uid": "1"}}) is None) == (used is None)
     assert kube.kueue == used
-    before = len(asked)
+    before = len(requests)
     kube.workload_of({"metadata": {"uid": "1"}})
-    assert asked[before:] == ([("kueue.x-k8s.io", used, "here", "workloads")] if used else [])
+    assert requests[before:] == ([("kueue.x-k8s.io", used, "here", "workloads")] if used else [])
 
 
 def test_the_fields_of_a_type_are_those_of_its_schema() -> None:
@@ -178,7 +178,7 @@ def test_the_fields_of_a_type_are_those_of_its_schema() -> None:
         def __init__(self, answer: KubernetesObject | None) -> None:
             self.plain, self._answer = SimpleNamespace(call_api=None), answer
 
-        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        def call(self, method: object, *arguments: object, **options: object) -> Any:
             assert arguments == ("/openapi/v3/apis/trainer.kubeflow.org/v1alpha1", "GET")
             return self._answer
 
@@ -191,14 +191,14 @@ def test_the_api_server_is_asked_directly_whatever_proxy_the_environment_names(
 ) -> None:
     cluster = {"name": "here", "cluster": {"server": "https://192.0.2.1:6443"}}
     user, context = {"name": "me", "user": {"token": "t"}}, {"name": "it", "context": {"cluster": "here", "user": "me"}}
-    known = {"apiVersion": "v1", "kind": "Config", "current-context": "it"}
+    header = {"apiVersion": "v1", "kind": "Config", "current-context": "it"}
     (tmp_path / "config").write_text(
-        json.dumps({**known, "clusters": [cluster], "users": [user], "contexts": [context]})
+        json.dumps({**header, "clusters": [cluster], "users": [user], "contexts": [context]})
     )
     monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
     for name in ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy"):
         monkeypatch.setenv(name, "http://192.0.2.2:3128")
-    made = Kube("here").core.api_client
-    assert made.configuration.host == "https://192.0.2.1:6443"
-    assert made.configuration.proxy is None
-    assert type(made.rest_client.pool_manager).__name__ == "PoolManager", "a ProxyManager would ask the proxy"
+    client = Kube("here").core.api_client
+    assert client.configuration.host == "https://192.0.2.1:6443"
+    assert client.configuration.proxy is None
+    assert type(client.rest_client.pool_manager).__name__ == "PoolManager", "a ProxyManager would ask the proxy"

@@ -10,11 +10,11 @@ PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
 def test_a_pod_asks_with_the_token_that_it_has_now(pod: ApiServer) -> None:
-    asked = {"spec": {"token": pod.issue("a:b"), "audiences": ["mlflow"]}}
-    assert in_pod.post(PATH, asked)["status"]["user"]["username"] == "system:serviceaccount:a:b"
+    review = {"spec": {"token": pod.issue("a:b"), "audiences": ["mlflow"]}}
+    assert in_pod.post(PATH, review)["status"]["user"]["username"] == "system:serviceaccount:a:b"
     (pod.folder / "token").write_text("replaced by one that is not good")
     with pytest.raises(UnderstudyError, match="does not answer"):
-        in_pod.post(PATH, asked)
+        in_pod.post(PATH, review)
 
 
 def test_a_missing_right_is_named(pod: ApiServer) -> None:

@@ -7,8 +7,8 @@ from understudy.kube.kind import TRAINJOB
 
 
 def job(suspend: bool = False, **conditions: str) -> dict[str, Any]:
-    said = [{"type": kind, "status": "True", "message": message} for kind, message in conditions.items()]
-    return {"metadata": {"uid": "1"}, "spec": {"runPolicy": {"suspend": suspend}}, "status": {"conditions": said}}
+    entries = [{"type": kind, "status": "True", "message": message} for kind, message in conditions.items()]
+    return {"metadata": {"uid": "1"}, "spec": {"runPolicy": {"suspend": suspend}}, "status": {"conditions": entries}}
 
 
 def pod(name: str = "a", phase: str = "Running", node: str = "n", **status: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ WORKLOAD = {
 
 
 @pytest.mark.parametrize(
-    ("found", "pods", "workload", "stage", "words"),
+    ("existing", "pods", "workload", "stage", "detail"),
     [
         (None, [], None, "gone", "no longer exists"),
         (job(Failed="it failed"), [], None, "failed", "it failed"),
@@ -45,10 +45,10 @@ WORKLOAD = {
         (job(), [pod(phase="Failed"), pod("b")], None, "running", "on n"),
     ],
 )
-def test_the_state_of_a_job(found: Any, pods: Any, workload: Any, stage: str, words: str) -> None:
-    state = state_of(found, pods, workload)
+def test_the_state_of_a_job(existing: Any, pods: Any, workload: Any, stage: str, detail: str) -> None:
+    state = state_of(existing, pods, workload)
     assert state.stage == stage
-    assert words in state.detail
+    assert detail in state.detail
 
 
 def test_a_job_that_is_being_deleted_is_as_good_as_gone() -> None:

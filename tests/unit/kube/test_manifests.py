@@ -9,7 +9,7 @@ from understudy.kube import manifests
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """An overlay with a base, a component, a patch and settings."""
-    made = {
+    files = {
         "over/kustomization.yaml": "resources: [../base, 'https://github.com/a/b.git?ref=v1']\n"
         "components: [../part]\npatches: [{path: patch.yaml}]\n"
         "configMapGenerator: [{name: a, files: [named=file.yaml]}]\n",
@@ -19,22 +19,22 @@ def tree(tmp_path: Path) -> Path:
         "base/a.yaml": "# a comment\nkind: A # another\nb: '#c'\n",
         "part/kustomization.yaml": "resources: [../base]\n",
     }
-    for name, text in made.items():
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path
 
 
 def test_the_files_of_a_folder_are_all_that_kustomize_reads_for_it(tree: Path) -> None:
-    found = [str(path.relative_to(tree.resolve())) for path in manifests.files(tree / "over")]
-    assert sorted(found) == sorted(str(path.relative_to(tree)) for path in tree.rglob("*.yaml"))
-    assert found[0] == "over/kustomization.yaml"
+    paths = [str(path.relative_to(tree.resolve())) for path in manifests.files(tree / "over")]
+    assert sorted(paths) == sorted(str(path.relative_to(tree)) for path in tree.rglob("*.yaml"))
+    assert paths[0] == "over/kustomization.yaml"
 
 
 def test_a_line_has_its_place_and_no_comment(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
-    found = list(manifests.lines([tree.resolve() / "base" / "a.yaml"]))
-    assert [(line.place, line.text.rstrip()) for line in found] == [
+    lines = list(manifests.lines([tree.resolve() / "base" / "a.yaml"]))
+    assert [(line.location, line.text.rstrip()) for line in lines] == [
         ("base/a.yaml:1", ""),
         ("base/a.yaml:2", "kind: A"),
         ("base/a.yaml:3", "b: '#c'"),
@@ -42,16 +42,16 @@ def test_a_line_has_its_place_and_no_comment(tree: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("name", "text", "message"),
     [
         ("over/kustomization.yaml", "resources: [gone.yaml]", "gone.yaml: cannot be read"),
         ("over/kustomization.yaml", "a: [", "is not YAML"),
         ("over/kustomization.yaml", "- a", "is no kustomization"),
     ],
 )
-def test_a_tree_that_cannot_be_read_is_told_with_the_file(tree: Path, name: str, text: str, words: str) -> None:
+def test_a_tree_that_cannot_be_read_is_told_with_the_file(tree: Path, name: str, text: str, message: str) -> None:
     (tree / name).write_text(text)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         list(manifests.lines(manifests.files(tree / "over")))
 
 

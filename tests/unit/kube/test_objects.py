@@ -24,14 +24,14 @@ def test_what_kubernetes_alone_reads_passes_through_as_it_came(part: Any, value:
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "place"),
+    ("part", "value", "field"),
     [
         (Toleration, {"key": "spot", "efect": "NoSchedule"}, "efect"),
         (Affinity, {"podAntiAfinity": {}}, "podAntiAfinity"),
         (Affinity, {"podAffinity": {"preferred": []}}, "podAffinity.preferred"),
     ],
 )
-def test_a_misspelt_field_of_a_part_that_is_merged_is_named(part: Any, value: dict[str, Any], place: str) -> None:
+def test_a_misspelt_field_of_a_part_that_is_merged_is_named(part: Any, value: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(part).validate_python(value)
-    assert ".".join(str(step) for step in caught.value.errors()[0]["loc"]) == place
+    assert ".".join(str(step) for step in caught.value.errors()[0]["loc"]) == field

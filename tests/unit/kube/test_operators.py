@@ -23,7 +23,7 @@ def test_a_release_is_read_from_a_tag_or_a_charts_version(text: str, version: Ve
     ],
 )
 def test_a_release_serves_what_its_types_say(group: str, version: Version, serves: set[str]) -> None:
-    assert {one.version for one in SERVED if one.group == group and one.is_in(version)} == serves
+    assert {api.version for api in SERVED if api.group == group and api.is_in(version)} == serves
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_a_release_serves_what_its_types_say(group: str, version: Version, serve
 def test_objects_of_a_version_that_is_not_served_get_the_component_that_changes_them(
     group: str, ours: str, serves: set[str], fix: str
 ) -> None:
-    said = other_version(group, ours, frozenset(serves))
-    assert said.startswith(fix) if fix else said == ""
+    advice = other_version(group, ours, frozenset(serves))
+    assert advice.startswith(fix) if fix else advice == ""
 
 
 @pytest.mark.parametrize(
-    ("kueue", "trainer", "launcher", "words"),
+    ("kueue", "trainer", "launcher", "expected"),
     [
         ((0, 12), None, "pytorchjob", ""),
         ((0, 18), None, "pytorchjob", ""),
@@ -58,7 +58,7 @@ def test_objects_of_a_version_that_is_not_served_get_the_component_that_changes_
     ],
 )
 def test_a_kueue_that_does_not_queue_the_launchers_jobs_is_told(
-    kueue: Version, trainer: Version | None, launcher: str, words: str
+    kueue: Version, trainer: Version | None, launcher: str, expected: str
 ) -> None:
-    said = queueing(kueue, trainer, launcher)
-    assert words in said if words else said == ""
+    advice = queueing(kueue, trainer, launcher)
+    assert expected in advice if expected else advice == ""

@@ -18,7 +18,7 @@ class Pods:
     def __init__(self, owners: tuple[dict[str, Any], ...] = (WORKFLOW,)) -> None:
         self._owners = owners
 
-    def ask(self, question: object, pod: str, namespace: str) -> Any:
+    def call(self, method: object, pod: str, namespace: str) -> Any:
         owners = [{**owner, "controller": True} for owner in self._owners]
         return {"metadata": {"ownerReferences": owners}} if (pod, namespace) == ("digits-x-7", "here") else None
 

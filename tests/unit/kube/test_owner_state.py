@@ -36,8 +36,8 @@ def test_what_a_job_belongs_to_needs_it_until_it_ends(change: dict[str, Any] | N
         namespace = "here"
         batch = type("Batch", (), {"read_namespaced_job": None})
 
-        def ask(self, question: object, *arguments: object, **options: object) -> Any:
-            del question, arguments, options
+        def call(self, method: object, *arguments: object, **options: object) -> Any:
+            del method, arguments, options
             return job
 
     cluster = cast(Kube, Answering())
@@ -59,15 +59,15 @@ WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "d
     ],
 )
 def test_a_run_of_kfp_needs_its_jobs_until_its_workflow_ends(change: dict[str, Any] | None, why: str) -> None:
-    asked: list[object] = []
+    calls: list[object] = []
 
     class Answering:
         namespace = "here"
         custom = type("Custom", (), {"get_namespaced_custom_object": "get"})
 
-        def ask(self, question: object, *arguments: object, **options: object) -> Any:
-            asked.extend([question, *arguments])
+        def call(self, method: object, *arguments: object, **options: object) -> Any:
+            calls.extend([method, *arguments])
             return None if change is None else {"metadata": {"uid": "uid-flow"}, "spec": {}, **change}
 
     assert why_ended(cast(Kube, Answering()), WORKFLOW) == why
-    assert asked == ["get", "argoproj.io", "v1alpha1", "here", "workflows", "digits-x"]
+    assert calls == ["get", "argoproj.io", "v1alpha1", "here", "workflows", "digits-x"]

@@ -64,7 +64,7 @@ def test_what_a_fabric_needs_is_taken_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patch", "words"),
+    ("patch", "message"),
     [
         ({"spec": {"serviceAccountName": "default"}}, r"spec\.serviceAccountName: no pool's to set"),
         ({"spec": {"automountServiceAccountToken": True}}, r"spec\.automountServiceAccountToken: no pool's"),
@@ -130,8 +130,8 @@ def test_what_a_fabric_needs_is_taken_as_it_was_written() -> None:
         ([], r"pod_patch: "),
     ],
 )
-def test_what_would_undo_a_protection_is_refused_by_its_name(patch: Any, words: str) -> None:
-    with pytest.raises(InputError, match=rf"cluster\.yaml: pools.*{words}"):
+def test_what_would_undo_a_protection_is_refused_by_its_name(patch: Any, message: str) -> None:
+    with pytest.raises(InputError, match=rf"cluster\.yaml: pools.*{message}"):
         settings(patch)
 
 
@@ -143,9 +143,9 @@ def test_the_store_s_place_is_the_cluster_s_own() -> None:
 
 def test_jobs_that_name_no_pool_go_where_the_settings_say() -> None:
     pools = {"gpu": {"gpu": "nvidia.com/gpu"}, "cpu": {"node_selector": {"node-pool": "cpu"}}}
-    known = parsed({"image": "i:1", "claim": "c", "pools": pools, "pool": "cpu"}, "cluster.yaml")
-    assert known.pool_of(Resources(), "resources.distill") == Pool(node_selector={"node-pool": "cpu"})
-    assert known.pool_of(Resources(pool="gpu"), "resources.distill").gpu
+    cluster = parsed({"image": "i:1", "claim": "c", "pools": pools, "pool": "cpu"}, "cluster.yaml")
+    assert cluster.pool_of(Resources(), "resources.distill") == Pool(node_selector={"node-pool": "cpu"})
+    assert cluster.pool_of(Resources(pool="gpu"), "resources.distill").gpu
     without = parsed({"image": "i:1", "claim": "c", "pools": pools}, "cluster.yaml")
     assert without.pool_of(Resources(), "resources.distill") == ANYWHERE
     with pytest.raises(InputError, match=r"pool: .*there is no pool cpus among pools \(cpu, gpu\)"):

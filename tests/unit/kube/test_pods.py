@@ -33,7 +33,7 @@ SANDBOX = event("SandboxChanged", 3, 3, "Pod sandbox changed, it will be killed 
 
 
 @pytest.mark.parametrize(
-    ("events", "found"),
+    ("events", "expected"),
     [
         ([], ("", 0.0)),
         ([event("FailedMount", 1, 5)], (NOT_THERE, 240.0)),
@@ -45,5 +45,5 @@ SANDBOX = event("SandboxChanged", 3, 3, "Pod sandbox changed, it will be killed 
         ([{"reason": "Scheduled", "message": "", "lastTimestamp": None, "eventTime": "2026-01-01T00:00:00Z"}], ("", 0)),
     ],
 )
-def test_a_pod_that_gets_no_volumes_says_why_and_for_how_long(events: Any, found: tuple[str, float]) -> None:
-    assert mount_error(events) == found
+def test_a_pod_that_gets_no_volumes_says_why_and_for_how_long(events: Any, expected: tuple[str, float]) -> None:
+    assert mount_error(events) == expected

@@ -24,10 +24,10 @@ class Namespaces(Namespace):
         super().__init__()
         self.jobs: dict[str, Any] = {}
 
-    def ask(self, question: str, *arguments: Any, **options: Any) -> Any:
-        if question == "make":
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        if method == "make":
             self.jobs[arguments[1]["metadata"]["name"]] = arguments[1]
-        if question == "delete":
+        if method == "delete":
             self.jobs.pop(arguments[0], None)
 
 

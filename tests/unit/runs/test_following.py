@@ -124,7 +124,7 @@ def test_a_run_whose_pod_cannot_be_made_is_ended_after_a_minute(monkeypatch: pyt
         namespace = "here"
         batch: Any = SimpleNamespace(read_namespaced_job=None)
 
-        def ask(self, *_: object, **__: object) -> Any:
+        def call(self, *_: object, **__: object) -> Any:
             return STARTED
 
         def pods(self, selector: str) -> list[Any]:
@@ -171,7 +171,7 @@ class Run:
             raise HTTPError("read timed out")
         yield whole
 
-    def ask(self, question: object, *arguments: object, **options: object) -> Any:
+    def call(self, method: object, *arguments: object, **options: object) -> Any:
         return job(**({} if self._breaks else {"Complete": "True"}))
 
     def pods(self, selector: str) -> list[Any]:

@@ -24,8 +24,8 @@ class Cluster:
     def has(self, kind: JobKind) -> bool:
         return kind is self._kind
 
-    def ask(self, question: object, *arguments: object, **options: object) -> dict[str, Any]:
-        del question, arguments, options
+    def call(self, method: object, *arguments: object, **options: object) -> dict[str, Any]:
+        del method, arguments, options
         return {"items": [{"metadata": {**meta("run-1"), "uid": "uid-driver"}, "status": {}}]}
 
     def jobs(self, kind: JobKind, selector: str) -> list[dict[str, Any]]:
@@ -81,11 +81,11 @@ class Runs(Cluster):
         self._conditions = [condition(kind)["status"] if kind else {} for kind in (driver, training)]
         self.deleted: list[str] = []
 
-    def ask(self, question: object, *arguments: object, **options: object) -> dict[str, Any]:
-        if question == "delete":
+    def call(self, method: object, *arguments: object, **options: object) -> dict[str, Any]:
+        if method == "delete":
             self.deleted.append(str(arguments[0]))
             return {}
-        return {"items": [{**super().ask(question)["items"][0], "status": self._conditions[0]}]}
+        return {"items": [{**super().call(method)["items"][0], "status": self._conditions[0]}]}
 
     def jobs(self, kind: JobKind, selector: str) -> list[dict[str, Any]]:
         return [{**super().jobs(kind, selector)[0], "status": self._conditions[1]}]

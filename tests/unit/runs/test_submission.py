@@ -99,9 +99,9 @@ def test_whether_a_run_fetches_follows_from_its_recipe(digits: Recipe) -> None:
     made: list[Any] = []
 
     class Keeps(Answers):
-        def ask(self, question: str, *arguments: Any, **options: object) -> Any:
-            made.extend(arguments[1:] if question == "create job" else ())
-            return super().ask(question)
+        def call(self, method: str, *arguments: Any, **options: object) -> Any:
+            made.extend(arguments[1:] if method == "create job" else ())
+            return super().call(method)
 
     hub = PretrainedModel(pretrained="org/vit")
     for model in (digits.teacher.model, hub):
@@ -118,13 +118,13 @@ class Answers:
     core = SimpleNamespace(create_namespaced_config_map="create map", read_namespaced_config_map="read map")
 
     def __init__(self, **errors: BaseException) -> None:
-        self._errors = {question.replace("_", " "): error for question, error in errors.items()}
+        self._errors = {method.replace("_", " "): error for method, error in errors.items()}
         self.asked: list[str] = []
 
-    def ask(self, question: str, *arguments: object, **options: object) -> Any:
-        self.asked.append(question)
-        if question in self._errors:
-            raise self._errors[question]
+    def call(self, method: str, *arguments: object, **options: object) -> Any:
+        self.asked.append(method)
+        if method in self._errors:
+            raise self._errors[method]
         return {"metadata": {"uid": "1"}, "data": {"cluster.yaml": "image: [i"}}
 
 
@@ -179,8 +179,8 @@ class Namespace:
         jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
         return None if name in self._lacks else {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
-    def ask(self, question: str, *arguments: object) -> Any:
-        return None if question in self._lacks else {"spec": {"accessModes": ["ReadWriteMany"]}}
+    def call(self, method: str, *arguments: object) -> Any:
+        return None if method in self._lacks else {"spec": {"accessModes": ["ReadWriteMany"]}}
 
 
 @pytest.mark.parametrize(

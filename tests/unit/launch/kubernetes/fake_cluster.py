@@ -57,7 +57,7 @@ class FakeCluster(Workings, Kube):
             self.loses_answers = False
             raise Away("the API server does not answer (connection reset)")
 
-    def ask(self, question: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """What stands behind the launcher's pod: nothing else is asked."""
         self._answer("jobs")
         return copy.deepcopy(self.owner)

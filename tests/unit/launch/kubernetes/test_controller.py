@@ -44,7 +44,7 @@ class Taken(Kube):
         self._run = run
         self.batch = SimpleNamespace(read_namespaced_job=None)
 
-    def ask(self, question: object, *arguments: object, **options: object) -> Any:
+    def call(self, method: object, *arguments: object, **options: object) -> Any:
         if isinstance(self._run, Exception):
             raise self._run
         return self._run

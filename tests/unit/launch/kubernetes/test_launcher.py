@@ -47,8 +47,8 @@ class Namespace(Kube):
         jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
         return {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
-    def ask(self, question: object, *arguments: object, **options: object) -> Any:
-        if question == "the owner":
+    def call(self, method: object, *arguments: object, **options: object) -> Any:
+        if method == "the owner":
             return self.owner
         return {"metadata": {"ownerReferences": [{**OWNER, "controller": True}]}}
 
@@ -176,17 +176,17 @@ def test_a_launcher_that_is_killed_takes_its_job_along_only_where_the_run_is_ove
 
 def test_a_launcher_that_is_killed_ends_though_nobody_answers(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
     kube = Namespace(PYTORCHJOB)
-    asked = kube.ask
+    asked = kube.call
 
-    def ask(question: object, *arguments: object, **options: object) -> Any:
-        if question == "the owner":
+    def call(method: object, *arguments: object, **options: object) -> Any:
+        if method == "the owner":
             raise Away("nobody answers")
-        return asked(question, *arguments, **options)
+        return asked(method, *arguments, **options)
 
     def killed(*_: object) -> Outcome:
         raise SystemExit(130)
 
-    monkeypatch.setattr(kube, "ask", ask)
+    monkeypatch.setattr(kube, "call", call)
     monkeypatch.setattr(launcher.controller, "run", killed)
     with pytest.raises(SystemExit):
         run(monkeypatch, kube, PYTORCHJOB, spec)

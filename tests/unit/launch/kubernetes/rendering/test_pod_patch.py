@@ -60,7 +60,7 @@ def test_no_patch_can_name_a_variable_that_the_launcher_sets(three_nodes: JobSpe
     spec = template(pytorch(three_nodes, cached))["spec"]
     assert {volume["name"] for volume in spec["volumes"]} == pod_patch.OWN_VOLUMES
     paths = {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"] if mount["name"] != "store"}
-    assert paths == set(pod_patch.OWN_PATHS)
+    assert paths == set(pod_patch.RESERVED_PATHS)
     labels = template(pytorch(three_nodes))["metadata"]["labels"]
     assert [name for name in labels if not pod_patch.OWN_LABELS.match(name)] == []
 
