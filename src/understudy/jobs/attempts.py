@@ -57,10 +57,10 @@ def outcomes(spec: JobSpec) -> list[Outcome]:
     """Outcomes of the newest attempt's ranks that have ended, and of ranks that ended before they joined one."""
     refresh(Path(spec.folder))
     attempt = latest(Path(spec.folder))
-    known = ("", attempt.name) if attempt else ("",)
-    said = [Outcome.read(spec.outcome(rank)) for rank in ranks(spec)]
-    ended = [outcome for outcome in said if outcome is not None]
-    return [outcome for outcome in ended if outcome.attempt in known]
+    accepted = ("", attempt.name) if attempt else ("",)
+    recorded = [Outcome.read(spec.outcome(rank)) for rank in ranks(spec)]
+    ended = [outcome for outcome in recorded if outcome is not None]
+    return [outcome for outcome in ended if outcome.attempt in accepted]
 
 
 def is_complete(spec: JobSpec) -> bool:
@@ -69,8 +69,8 @@ def is_complete(spec: JobSpec) -> bool:
     if attempt is None or not (attempt / "output").is_dir():
         return False
     # An outcome without an attempt is that of a rank that ended before it joined one: no part of this result.
-    own = [outcome for outcome in outcomes(spec) if outcome.attempt == attempt.name]
-    done = [outcome for outcome in own if outcome.exit_code == 0]
+    current = [outcome for outcome in outcomes(spec) if outcome.attempt == attempt.name]
+    done = [outcome for outcome in current if outcome.exit_code == 0]
     return len(done) == len(ranks(spec))
 
 
@@ -115,11 +115,11 @@ def failures(folder: Path) -> list[Outcome]:
             lines = stream.read(MOST).splitlines()
     except FileNotFoundError:
         return []
-    found = []
+    recorded = []
     for line in lines:
         with suppress(ValidationError):  # a partial line: the disk was full, or two nodes wrote concurrently
-            found.append(OUTCOME.validate_json(line, strict=True))
-    return found
+            recorded.append(OUTCOME.validate_json(line, strict=True))
+    return recorded
 
 
 def report_hang(spec: JobSpec, text: str) -> None:
@@ -142,8 +142,8 @@ def _append(folder: Path, outcome: Outcome) -> None:
 def keep_failures(spec: JobSpec) -> None:
     """Append the earlier attempt's root failure to the history, and remove its outcomes, heartbeats and marks."""
     paths = list(Path(spec.folder).glob("outcome-*.json"))
-    said = [Outcome.read(path) for path in paths]
-    ended = [outcome for outcome in said if outcome is not None]
+    recorded = [Outcome.read(path) for path in paths]
+    ended = [outcome for outcome in recorded if outcome is not None]
     failed = [outcome for outcome in ended if outcome.exit_code]
     with disk_errors(Path(spec.folder)):
         if failed:

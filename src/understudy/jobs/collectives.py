@@ -27,9 +27,9 @@ class Collectives:
         """The folders that ranks read: none."""
         return {}
 
-    def reading(self, places: Mapping[str, str]) -> "Collectives":
+    def reading(self, copies: Mapping[str, str]) -> "Collectives":
         """The same work: there are no folders to replace."""
-        del places
+        del copies
         return self
 
 
@@ -74,8 +74,8 @@ def read(folder: Path) -> list[Timing]:
 def table(timings: Iterable[Timing], ranks: int) -> list[str]:
     """The timings as lines of text."""
     lines = [f"{'size':>9} {'time':>12} {'algbw':>13} {'busbw':>13}"]
-    for one in timings:
-        size = f"{one.size // 2**20} MiB" if one.size >= 2**20 else f"{one.size // 2**10} KiB"
-        algbw, busbw = one.algorithm_bandwidth / 1e9, one.bus_bandwidth(ranks) / 1e9
-        lines.append(f"{size:>9} {one.seconds * 1e3:>9.3f} ms {algbw:>8.3f} GB/s {busbw:>8.3f} GB/s")
+    for timing in timings:
+        size = f"{timing.size // 2**20} MiB" if timing.size >= 2**20 else f"{timing.size // 2**10} KiB"
+        algbw, busbw = timing.algorithm_bandwidth / 1e9, timing.bus_bandwidth(ranks) / 1e9
+        lines.append(f"{size:>9} {timing.seconds * 1e3:>9.3f} ms {algbw:>8.3f} GB/s {busbw:>8.3f} GB/s")
     return lines

@@ -67,15 +67,15 @@ def append(path: Path, text: str) -> None:
 
 def _descriptor(path: Path, flags: int) -> int:
     try:
-        found = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise _refusal(path) from None
         raise
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise _refusal(path)
-    return found
+    return descriptor
 
 
 def _refusal(path: Path) -> UnderstudyError:

@@ -31,8 +31,8 @@ _HEARTBEAT = TypeAdapter(Heartbeat)
 
 def heartbeats(folder: Path, ranks: Iterable[int]) -> dict[int, Heartbeat]:
     """The last heartbeat of each rank that has one."""
-    found = ((rank, read(folder / f"heartbeat-{rank}.json", _HEARTBEAT)) for rank in ranks)
-    return {rank: heartbeat for rank, heartbeat in found if heartbeat}
+    read_beats = ((rank, read(folder / f"heartbeat-{rank}.json", _HEARTBEAT)) for rank in ranks)
+    return {rank: heartbeat for rank, heartbeat in read_beats if heartbeat}
 
 
 def seconds_since_heartbeat(folder: Path, ranks: Iterable[int], since: float) -> float | None:

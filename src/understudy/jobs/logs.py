@@ -22,7 +22,7 @@ class RunLog:
         self._path = logs / NAME
         self._offset = self._path.stat().st_size if self._path.exists() else 0
 
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         """Add a line, and log it."""
         log.info("%s", line)
         with self._path.open("a") as stream:
@@ -43,11 +43,11 @@ class RunLog:
 class RankLogs:
     """The logs of a job's ranks, from the previous launcher's offsets."""
 
-    def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
-        self._spec, self._say = spec, say
-        self._place = Path(spec.logs) / f".{spec.role}-followed.json"
-        found = read_json(self._place) or {}
-        self._offsets = {int(rank): int(offset) for rank, offset in found.items()}
+    def __init__(self, spec: JobSpec, report: Callable[[str], None]) -> None:
+        self._spec, self._report = spec, report
+        self._offsets_path = Path(spec.logs) / f".{spec.role}-followed.json"
+        offsets = read_json(self._offsets_path) or {}
+        self._offsets = {int(rank): int(offset) for rank, offset in offsets.items()}
 
     def follow(self, nodes: Mapping[int, str], end: bool = False) -> None:
         """Emit every new complete line, prefixed with the rank's node and number.
@@ -60,10 +60,10 @@ class RankLogs:
             while lines := self._added(rank, end):
                 try:
                     for line in lines:
-                        self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line.decode(errors='replace').rstrip()}")
+                        self._report(f"[{nodes.get(rank, '?')} rank {rank}] {line.decode(errors='replace').rstrip()}")
                         self._offsets[rank] = self._offsets.get(rank, 0) + len(line)
                 finally:  # even if this pod is evicted meanwhile
-                    write_json(self._place, self._offsets)
+                    write_json(self._offsets_path, self._offsets)
                 if not end:
                     break
 

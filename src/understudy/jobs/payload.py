@@ -42,12 +42,12 @@ class Training:
     @property
     def reads(self) -> dict[str, str]:
         """The folders that ranks read, by name."""
-        given = {"examples": self.examples, "teacher": self.teacher, "initial": self.initial}
-        return {name: folder for name, folder in given.items() if folder}
+        folders = {"examples": self.examples, "teacher": self.teacher, "initial": self.initial}
+        return {name: folder for name, folder in folders.items() if folder}
 
-    def reading(self, places: Mapping[str, str]) -> "Training":
+    def reading(self, copies: Mapping[str, str]) -> "Training":
         """The same work on copied folders, by the names of `reads`."""
-        return replace(self, examples=places["examples"], teacher=places.get("teacher"), initial=places.get("initial"))
+        return replace(self, examples=copies["examples"], teacher=copies.get("teacher"), initial=copies.get("initial"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +74,11 @@ class Evaluation:
         records = {"records": self.records} if self.records else {}
         return {**self.models, "examples": self.examples, **records, **results}
 
-    def reading(self, places: Mapping[str, str]) -> "Evaluation":
+    def reading(self, copies: Mapping[str, str]) -> "Evaluation":
         """The same work on copied folders, by the names of `reads`."""
-        models = {role: places[role] for role in self.models}
-        known = {role: places[f"results of {role}"] for role in self.known}
-        return replace(self, examples=places["examples"], records=places.get("records"), models=models, known=known)
+        models = {role: copies[role] for role in self.models}
+        results = {role: copies[f"results of {role}"] for role in self.known}
+        return replace(self, examples=copies["examples"], records=copies.get("records"), models=models, known=results)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +94,9 @@ class Serving:
         """The folders that ranks read from elsewhere in the store: none."""
         return {}
 
-    def reading(self, places: Mapping[str, str]) -> "Serving":
+    def reading(self, copies: Mapping[str, str]) -> "Serving":
         """The same work: there are no folders to replace."""
-        del places
+        del copies
         return self
 
 

@@ -102,9 +102,9 @@ class JobSpec:
             return _adapter().validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the file"
+            location = ".".join(str(part) for part in first["loc"]) or "the file"
             raise UnderstudyError(
-                f"{path}: understudy {_version(text)} wrote this job, this one cannot read it ({place}: "
+                f"{path}: understudy {_version(text)} wrote this job, this one cannot read it ({location}: "
                 f"{first['msg']}); give the launcher and `image` in the cluster's settings images of one build"
             ) from error
 

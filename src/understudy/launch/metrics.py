@@ -109,10 +109,10 @@ class JobMetrics(Collector):
         seen = self._seen
         about = {"kind": seen[0].kind, "name": seen[0].name} if seen else {}
         yield self._family("info", "job", "What the job is.", [({**self._info, **about}, 1)])
-        for key, (name, words) in CURVE.items():
+        for key, (name, description) in CURVE.items():
             value = self._reported.get(key)
             if isinstance(value, int | float):  # written by ranks, which run user code
-                yield self._family("gauge", f"job_{name}", words, [({}, value)])
+                yield self._family("gauge", f"job_{name}", description, [({}, value)])
         if seen:
             yield from self._stages(seen[0])
             yield from self._attempts(seen[0])
@@ -135,20 +135,20 @@ class JobMetrics(Collector):
     def _signs_of_life(self, seen: Seen, at: float) -> Iterator[Metric]:
         yield self._family("gauge", "job_running_pods", "Pods of it that run.", [({}, seen.running_pods)])
         beats = [({"rank": str(rank)}, beat.at) for rank, beat in sorted(seen.heartbeats.items())]
-        told = [(labels, when) for labels, when in beats if isinstance(when, int | float)]
-        words = "When a rank was last heard of, by its node's clock."
-        yield self._family("gauge", "rank_heartbeat_timestamp_seconds", words, told)
-        looked = "When the launcher last looked at its job."
-        yield self._family("gauge", "launcher_round_timestamp_seconds", looked, [({}, at)])
+        timed = [(labels, when) for labels, when in beats if isinstance(when, int | float)]
+        description = "When a rank was last heard of, by its node's clock."
+        yield self._family("gauge", "rank_heartbeat_timestamp_seconds", description, timed)
+        round_description = "When the launcher last looked at its job."
+        yield self._family("gauge", "launcher_round_timestamp_seconds", round_description, [({}, at)])
 
     def _family(
         self,
         kind: Literal["gauge", "counter", "info"],
         name: str,
-        words: str,
+        description: str,
         samples: Iterable[tuple[Mapping[str, str], float]],
     ) -> Metric:
-        family = Metric(f"understudy_{name}", words, kind)
+        family = Metric(f"understudy_{name}", description, kind)
         for labels, value in samples:
             family.add_sample(f"understudy_{name}{SUFFIX[kind]}", {**self._labels, **labels}, value)
         return family

@@ -81,5 +81,5 @@ def platform() -> Platform:
         return KubernetesPlatform()
     if name in KINDS:
         return KubernetesPlatform(KINDS[name])
-    known = ", ".join((LOCAL, *KINDS))
-    raise InputError(f"{LAUNCHER}: {name!r} is no launcher; there are {known}, and {CLUSTER}: as its settings say")
+    names = ", ".join((LOCAL, *KINDS))
+    raise InputError(f"{LAUNCHER}: {name!r} is no launcher; there are {names}, and {CLUSTER}: as its settings say")

@@ -24,7 +24,7 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "objectives": [{"type": "labels"}],
         "seed": 0,
     }
-    rest = {
+    values = {
         "version": "0",
         "role": "teacher",
         "folder": str(folder),
@@ -34,10 +34,10 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "device": "cpu",
         "logs": f"{folder}/logs",
     }
-    known = {field.name for field in fields(Training)}
-    payload.update({name: value for name, value in changes.items() if name in known})
-    rest.update({name: value for name, value in changes.items() if name not in known})
-    return TypeAdapter(JobSpec).validate_python(rest)
+    names = {field.name for field in fields(Training)}
+    payload.update({name: value for name, value in changes.items() if name in names})
+    values.update({name: value for name, value in changes.items() if name not in names})
+    return TypeAdapter(JobSpec).validate_python(values)
 
 
 def evaluation_spec(folder: Path | str, **changes: Any) -> JobSpec:

@@ -8,10 +8,10 @@ from understudy.jobs.collectives import FILE, SIZES, Timing, read, table, write
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
     """Its doc/PERFORMANCE.md: busbw of an all-reduce is algbw times 2 (n - 1) / n."""
-    one = Timing(8 * 10**9, 2.0)
-    assert one.algorithm_bandwidth == 4e9
-    assert one.bus_bandwidth(2) == 4e9
-    assert one.bus_bandwidth(8) == pytest.approx(7e9)
+    timing = Timing(8 * 10**9, 2.0)
+    assert timing.algorithm_bandwidth == 4e9
+    assert timing.bus_bandwidth(2) == 4e9
+    assert timing.bus_bandwidth(8) == pytest.approx(7e9)
 
 
 def test_timings_come_back_as_they_were_left(tmp_path: Path) -> None:

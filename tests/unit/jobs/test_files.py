@@ -24,10 +24,10 @@ def spec(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> JobSpec:
     """A job whose launcher's probes have a name that a rank can guess."""
     monkeypatch.setattr("socket.gethostname", lambda: "launcher")
     monkeypatch.setattr("os.getpid", lambda: 7)
-    found = replace(job, supervised=True)
-    found.rank_logs.mkdir(parents=True)
-    (Path(found.folder) / "attempt.1.a").mkdir()
-    return found
+    supervised = replace(job, supervised=True)
+    supervised.rank_logs.mkdir(parents=True)
+    (Path(supervised.folder) / "attempt.1.a").mkdir()
+    return supervised
 
 
 def _append_failure(spec: JobSpec) -> None:
@@ -52,33 +52,33 @@ CHANGES: dict[str, tuple[Callable[[JobSpec], Path], Callable[[JobSpec], object]]
 }
 
 
-@pytest.mark.parametrize("what", READS)
-def test_a_link_is_not_read(what: str, spec: JobSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place, read = READS[what]
+@pytest.mark.parametrize("name", READS)
+def test_a_link_is_not_read(name: str, spec: JobSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path_of, read = READS[name]
     (tmp_path / "secret").write_text("a password")
-    place(spec).symlink_to(tmp_path / "secret")
+    path_of(spec).symlink_to(tmp_path / "secret")
     with pytest.raises(UnderstudyError, match="not followed"):
         read(spec)
     assert "a password" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("what", READS)
-def test_a_pipe_is_not_waited_for(what: str, spec: JobSpec) -> None:
-    place, read = READS[what]
-    os.mkfifo(place(spec))
+@pytest.mark.parametrize("name", READS)
+def test_a_pipe_is_not_waited_for(name: str, spec: JobSpec) -> None:
+    path_of, read = READS[name]
+    os.mkfifo(path_of(spec))
     with pytest.raises(UnderstudyError, match="not followed"):
         read(spec)
 
 
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("there", [True, False], ids=["a file", "nothing yet"])
-def test_a_link_changes_nothing_elsewhere(what: str, there: bool, spec: JobSpec, tmp_path: Path) -> None:
-    place, change = CHANGES[what]
+def test_a_link_changes_nothing_elsewhere(name: str, there: bool, spec: JobSpec, tmp_path: Path) -> None:
+    path_of, change = CHANGES[name]
     other = tmp_path / "another job's stop"
     if there:
         other.write_text(PLANTED)
         os.utime(other, (1, 1))
-    place(spec).symlink_to(other)
+    path_of(spec).symlink_to(other)
     with pytest.raises(UnderstudyError, match="not followed"):
         change(spec)
     assert other.exists() == there

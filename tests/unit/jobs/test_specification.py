@@ -57,7 +57,7 @@ def test_a_rank_that_said_nothing_has_no_outcome(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "place"),
+    ("change", "field"),
     [
         (lambda values: values.pop("resources"), "resources: Field required"),
         (lambda values: values["payload"]["train"].update(clip_norm=1.0), r"train\.clip_norm: Extra inputs"),
@@ -65,12 +65,12 @@ def test_a_rank_that_said_nothing_has_no_outcome(tmp_path: Path) -> None:
     ],
 )
 def test_a_job_that_another_image_wrote_is_refused_with_its_version(
-    job: JobSpec, change: Callable[[dict[str, Any]], Any], place: str
+    job: JobSpec, change: Callable[[dict[str, Any]], Any], field: str
 ) -> None:
     values = json.loads(job.write().read_text())
     change(values)
     job.path.write_text(json.dumps({**values, "version": "0.1.0+abc"}))
-    with pytest.raises(UnderstudyError, match=rf"understudy 0\.1\.0\+abc wrote this job.*{place}.*images of one build"):
+    with pytest.raises(UnderstudyError, match=rf"understudy 0\.1\.0\+abc wrote this job.*{field}.*images of one build"):
         JobSpec.read(job.path)
 
 

@@ -23,4 +23,4 @@ def test_both_operators_start_the_same_command_with_the_same_world(three_nodes: 
 def test_a_launcher_has_one_method() -> None:
     for launcher in (LocalLauncher, KubernetesLauncher):
         assert inspect.signature(launcher.run) == inspect.signature(Launcher.run)
-        assert [name for name, found in vars(launcher).items() if callable(found) and name[0] != "_"] == ["run"]
+        assert [name for name, value in vars(launcher).items() if callable(value) and name[0] != "_"] == ["run"]

@@ -34,10 +34,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> settings.Cluster:
     """Settings with a pool of GPUs, where jobs are TrainJobs."""
     pools = {"gpu": {"gpu": "nvidia.com/gpu"}}
     values = {"image": "i", "claim": "c", "pools": pools, "launcher": "trainjob", "launcher_timeout": 12}
-    found = settings.parsed(values, "cluster.yaml")
-    monkeypatch.setattr(kubernetes, "cluster_settings", lambda: found)
+    parsed = settings.parsed(values, "cluster.yaml")
+    monkeypatch.setattr(kubernetes, "cluster_settings", lambda: parsed)
     monkeypatch.setenv(task_config.VARIABLE, "{}")
-    return found
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -103,22 +103,22 @@ def test_ranks_wait_for_a_launcher_for_as_long_as_the_cluster_s_settings_say(clu
     assert LocalPlatform().launcher_timeout == 600
 
 
-@pytest.mark.parametrize(("given", "counts"), [(600.0, kubernetes.KFP_TIMEOUT), (12.0, 12.0)])
+@pytest.mark.parametrize(("setting", "counts"), [(600.0, kubernetes.KFP_TIMEOUT), (12.0, 12.0)])
 def test_ranks_of_a_kfp_run_wait_less_for_a_launcher_since_nothing_starts_it_again(
-    monkeypatch: pytest.MonkeyPatch, cluster: settings.Cluster, given: float, counts: float
+    monkeypatch: pytest.MonkeyPatch, cluster: settings.Cluster, setting: float, counts: float
 ) -> None:
-    found = cluster.model_copy(update={"launcher_timeout": given})
-    monkeypatch.setattr(kubernetes, "cluster_settings", lambda: found)
+    changed = cluster.model_copy(update={"launcher_timeout": setting})
+    monkeypatch.setattr(kubernetes, "cluster_settings", lambda: changed)
     monkeypatch.setenv(KFP_POD, "digits-x-impl-1")
     assert KubernetesPlatform().launcher_timeout == counts
 
 
 def test_a_process_imports_beforehand_where_jobs_are_processes_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Run] = []
-    monkeypatch.setattr(warm, "begin", made.append)
-    for place in PLATFORMS:
-        place.prepare(RUN)
-    assert made == [RUN]
+    started: list[Run] = []
+    monkeypatch.setattr(warm, "begin", started.append)
+    for chosen in PLATFORMS:
+        chosen.prepare(RUN)
+    assert started == [RUN]
 
 
 # What there is to compute on
@@ -126,18 +126,18 @@ def test_a_process_imports_beforehand_where_jobs_are_processes_here(monkeypatch:
 
 def test_a_job_s_device_is_its_pool_s_or_its_task_s(monkeypatch: pytest.MonkeyPatch, cluster: settings.Cluster) -> None:
     del cluster
-    place = KubernetesPlatform()
-    assert place.job_device(Resources(pool="gpu")) == "cuda"
-    assert place.job_device(Resources(pool="gpu", device="cpu")) == "cpu"
-    assert place.job_device(Resources()) == "cpu"
+    chosen = KubernetesPlatform()
+    assert chosen.job_device(Resources(pool="gpu")) == "cuda"
+    assert chosen.job_device(Resources(pool="gpu", device="cpu")) == "cpu"
+    assert chosen.job_device(Resources()) == "cpu"
     task_config.hand_over({"resources": {"limits": {"nvidia.com/gpu": "1"}}})
-    assert place.job_device(Resources()) == "cuda"
+    assert chosen.job_device(Resources()) == "cuda"
 
 
 def test_here_a_job_computes_on_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "device_here", lambda: "cuda")
-    for asked, device in (("auto", "cuda"), ("cpu", "cpu")):
-        resources = Resources(device=asked)  # type: ignore[arg-type]
+    for setting, device in (("auto", "cuda"), ("cpu", "cpu")):
+        resources = Resources(device=setting)  # type: ignore[arg-type]
         assert LocalPlatform().job_device(resources) == device
 
 
@@ -154,7 +154,7 @@ def test_a_job_in_a_cluster_takes_the_cores_that_it_asks_for(
 
 
 @pytest.mark.parametrize(
-    ("place", "url", "way"),
+    ("chosen", "url", "address"),
     [
         (LocalPlatform(), "sqlite:///x", "understudy ui"),
         (KubernetesPlatform(), "sqlite:///x", "understudy ui"),
@@ -167,5 +167,5 @@ def test_a_job_in_a_cluster_takes_the_cores_that_it_asks_for(
         ),
     ],
 )
-def test_a_page_is_one_that_its_reader_can_reach(place: Platform, url: str, way: str) -> None:
-    assert place.reachable(url) == way
+def test_a_page_is_one_that_its_reader_can_reach(chosen: Platform, url: str, address: str) -> None:
+    assert chosen.reachable(url) == address

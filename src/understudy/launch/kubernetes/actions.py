@@ -38,8 +38,8 @@ class Actions:
         say: called with a line about each action and each wait.
     """
 
-    def __init__(self, job: Job, kube: Kube, watch: Callable[[], None], say: Callable[[str], None]) -> None:
-        self._job, self._kube, self._watch, self._say = job, kube, watch, say
+    def __init__(self, job: Job, kube: Kube, watch: Callable[[], None], log: Callable[[str], None]) -> None:
+        self._job, self._kube, self._watch, self._log = job, kube, watch, log
         self._manifest = job.manifest()
         self._events = Events(kube, job.kind)
         self._restarted: Event | None = None
@@ -48,7 +48,7 @@ class Actions:
     def carry_out(self, decision: Decision, status: JobStatus) -> Outcome | None:
         """Carry out a decision; returns the job's outcome if the decision ends it."""
         for text in decision.messages:
-            self._say(text)
+            self._log(text)
         outcome = self._carry_out(decision, status)
         self._report(decision, status)
         return outcome
@@ -85,21 +85,23 @@ class Actions:
         attempts.keep_failures(self._job.spec)
         try:
             self._let_ranks_meet()
-            made = self._kube.create_job(self._job.kind, self._manifest)
+            created = self._kube.create_job(self._job.kind, self._manifest)
         except Refused as error:
             return Outcome(FAILED, f"the job {self._job.name} was not accepted: {error}")
-        self._say(f"submitted as {self._job.name}")
-        if made:
+        self._log(f"submitted as {self._job.name}")
+        if created:
             submitted = Event(
                 "Submitted", f"by {self._job.identity.step} of the run {self._job.identity.run}", "Normal"
             )
-            self._events.of_job(made, self._restarted or submitted)
+            self._events.of_job(created, self._restarted or submitted)
             self._restarted = None
         return None
 
     def _report(self, decision: Decision, status: JobStatus) -> None:
         """Write events of a decision for the job and, unless it succeeded, for its owner, which remains."""
-        jobs = [status.found] if status.found else [job for job in status.candidates or () if _is_for(decision, job)]
+        jobs = (
+            [status.watched] if status.watched else [job for job in status.candidates or () if _is_for(decision, job)]
+        )
         for event in events_of(decision, status):
             for job in jobs:
                 self._events.of_job(job, event)
@@ -124,9 +126,9 @@ class Actions:
             self._kube.delete_pod(name)
 
     def _resize(self, decision: Resize, status: JobStatus) -> None:
-        assert status.found is not None
+        assert status.watched is not None
         self._watch()
-        self._kube.change_job(self._job.kind, status.name, elastic.resize_patch(status.found, decision.nodes))
+        self._kube.change_job(self._job.kind, status.name, elastic.resize_patch(status.watched, decision.nodes))
 
 
 def _is_for(decision: Decision, job: KubernetesObject) -> bool:

@@ -77,12 +77,12 @@ class Controller:
         job.folder.mkdir(exist_ok=True)
         job.spec.rank_logs.mkdir(parents=True, exist_ok=True)  # a pod that mounts it would create it as root
         job.spec.write()
-        self._words = RunLog(Path(job.spec.logs))
-        self._logs = RankLogs(job.spec, self._words.say)
-        self._actions = Actions(job, kube, watch, self._say)
-        self._retries = Retries(clock, self._say)
+        self._run_log = RunLog(Path(job.spec.logs))
+        self._logs = RankLogs(job.spec, self._run_log.write)
+        self._actions = Actions(job, kube, watch, self._report)
+        self._retries = Retries(clock, self._report)
         self._history = History()
-        self._said = ""
+        self._last_report = ""
         self._due = clock()
 
     def tick(self) -> Outcome | None:
@@ -97,7 +97,7 @@ class Controller:
 
     def _tick(self) -> Outcome | None:
         # Volume and API server are retried separately: the minute of the one must not be used up by the other.
-        self._retries.call("files", self._look_at_files)
+        self._retries.call("files", self._check_files)
         if self._clock() < self._due:
             return None
         self._due = self._clock() + ROUND
@@ -108,7 +108,7 @@ class Controller:
         with suppress(UnderstudyError, OSError):
             self._actions.delete_job(self._history.name or self._job.name)
 
-    def _look_at_files(self) -> None:
+    def _check_files(self) -> None:
         self._watch()
         self._follow()
 
@@ -136,12 +136,12 @@ class Controller:
 
     def _follow(self, *, end: bool = False) -> None:
         """Emit the ranks' new log lines."""
-        said = heartbeats(self._job.folder, range(self._job.spec.world_size))
-        self._logs.follow({rank: beat.node for rank, beat in said.items()}, end)
+        beats = heartbeats(self._job.folder, range(self._job.spec.world_size))
+        self._logs.follow({rank: beat.node for rank, beat in beats.items()}, end)
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """Log the job's state, unless it was the last line."""
-        if text != self._said:
-            self._said = text
-            self._words.say(f"{self._job.identity.step}: {text}")
+        if text != self._last_report:
+            self._last_report = text
+            self._run_log.write(f"{self._job.identity.step}: {text}")
             self._tell(text)

@@ -97,16 +97,16 @@ class Events:
             log.warning("the event %s of %s was not written: %s", event.reason, thing["name"], error)
 
 
-def rendered(thing: KubernetesObject, event: Event, namespace: str) -> KubernetesObject:
+def rendered(subject: KubernetesObject, event: Event, namespace: str) -> KubernetesObject:
     """The manifest of an event (core/v1)."""
-    said = event.message.strip().partition("\n")[0][:LONGEST]  # further lines are a rank's log
-    about = sha256("\0".join((thing["uid"], event.reason, said, event.occurrence)).encode())[:16]
+    message = event.message.strip().partition("\n")[0][:LONGEST]  # further lines are a rank's log
+    about = sha256("\0".join((subject["uid"], event.reason, message, event.occurrence)).encode())[:16]
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return {
-        "metadata": {"name": f"{thing['name']}.{about}", "namespace": namespace},
-        "involvedObject": {**thing, "namespace": namespace},
+        "metadata": {"name": f"{subject['name']}.{about}", "namespace": namespace},
+        "involvedObject": {**subject, "namespace": namespace},
         "reason": event.reason,
-        "message": said,
+        "message": message,
         "type": event.type,
         "source": {"component": REPORTER},
         "reportingComponent": REPORTER,

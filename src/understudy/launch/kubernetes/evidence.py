@@ -17,8 +17,8 @@ def explained(outcome: Outcome, status: JobStatus, logs: RankLogs) -> Outcome:
         status: the job's status at the verdict.
         logs: the logs of the ranks.
     """
-    known = death(status.pods)
-    message = f"{outcome.message} ({known})" if known else outcome.message
+    cause = death(status.pods)
+    message = f"{outcome.message} ({cause})" if cause else outcome.message
     lines = status.pod_log if outcome.kind == "unreported" else ()
     return replace(outcome, message="\n".join([message, *_rank_lines(outcome, status, logs), *lines]), attempt="")
 

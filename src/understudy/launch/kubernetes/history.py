@@ -119,6 +119,6 @@ def _terminating(pods: Iterable[KubernetesObject]) -> list[str]:
 
 def _abandoned_jobs(status: JobStatus) -> frozenset[str]:
     """The job (uid), if its ranks ended because they saw no launcher."""
-    if status.found is None or not status.state.has_ended or not status.was_abandoned:
+    if status.watched is None or not status.state.has_ended or not status.was_abandoned:
         return frozenset()
-    return frozenset([status.found["metadata"]["uid"]])
+    return frozenset([status.watched["metadata"]["uid"]])

@@ -35,22 +35,22 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
     """
     if not history.name:
         candidates = tuple(kube.jobs(job.kind, job.selector))
-        left: tuple[KubernetesObject, ...] = ()
+        old_pods: tuple[KubernetesObject, ...] = ()
         # A JobSet keeps its name from one TrainJob to the next, so new pods would clash with the old ones.
         if not candidates and not job.kind.replaces_pods:
-            left = tuple(kube.pods(job.kind.pods_of(job.name)))
-        return JobStatus(job, at, candidates, pods=left, is_complete=attempts.is_complete(job.spec))
-    found = kube.job(job.kind, history.name)
-    pods = elastic.sufficient_pods(job.spec, kube.pods(job.kind.pods_of(history.name))) if found else []
+            old_pods = tuple(kube.pods(job.kind.pods_of(job.name)))
+        return JobStatus(job, at, candidates, pods=old_pods, is_complete=attempts.is_complete(job.spec))
+    watched = kube.job(job.kind, history.name)
+    pods = elastic.sufficient_pods(job.spec, kube.pods(job.kind.pods_of(history.name))) if watched else []
     # This lists all Workloads, so it runs only while a queue suspends the job.
-    workload = kube.workload_of(found) if found and job.kind.is_suspended(found) else None
+    workload = kube.workload_of(watched) if watched and job.kind.is_suspended(watched) else None
     status = JobStatus(
         job,
         at,
         name=history.name,
-        found=found,
+        watched=watched,
         pods=tuple(pods),
-        state=state_of(found, pods, workload, history.overdue(pods, at), job.kind),
+        state=state_of(watched, pods, workload, history.overdue(pods, at), job.kind),
         heartbeats=heartbeats(job.folder, range(job.spec.world_size)),
         attempt=attempts.number(job.folder),
         outcomes=tuple(attempts.outcomes(job.spec)),
@@ -86,14 +86,14 @@ def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
 def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
     """Add the queries for a job that has not started for a while."""
     stage, pods = status.state.stage, status.pods
-    if status.state.broken or status.found is None:
+    if status.state.broken or status.watched is None:
         return status
     if stage == "pulling":
         return replace(status, events=tuple(kube.events(first_pending(pods))))
     if stage != "pending":
         return status
     if not pods:
-        return replace(status, events=tuple(kube.refusals(status.job.kind, status.found)))
+        return replace(status, events=tuple(kube.refusals(status.job.kind, status.watched)))
     events = tuple(event for pod in pods for event in kube.events(pod))
     # If an autoscaler may add a node, the existing nodes prove nothing.
     judged = not history.scales and not may_get_a_node(events)

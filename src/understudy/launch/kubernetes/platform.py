@@ -33,8 +33,8 @@ class KubernetesPlatform:
     @property
     def launcher_timeout(self) -> float:
         """The cluster's setting, at most KFP_TIMEOUT in a task of KFP."""
-        given = cluster_settings().launcher_timeout
-        return min(given, KFP_TIMEOUT) if KFP_POD in os.environ else given
+        timeout = cluster_settings().launcher_timeout
+        return min(timeout, KFP_TIMEOUT) if KFP_POD in os.environ else timeout
 
     def check(self, resources: JobResources) -> None:
         """Do nothing: a submission calls runs.submission.check(), and the launcher checks again."""

@@ -21,7 +21,7 @@ class Starts:
     def after(self, status: JobStatus) -> "Starts":
         """The starts after observing a job status."""
         starts = self
-        job = status.found["metadata"]["uid"] if status.found else self.job
+        job = status.watched["metadata"]["uid"] if status.watched else self.job
         # A job that has run is queued again when it is preempted. A new job begins in its queue: that resets nothing,
         # or a job that is submitted again and again would never end.
         is_preempted = status.state.stage == "queued" and job == self.job

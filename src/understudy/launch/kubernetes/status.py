@@ -23,7 +23,7 @@ class JobStatus:
     """All jobs that do the same work, while the launcher watches none yet; None as soon as it does."""
     name: str = ""
     """Name of the watched job."""
-    found: KubernetesObject | None = None
+    watched: KubernetesObject | None = None
     """The watched job; None if it no longer exists."""
     pods: tuple[KubernetesObject, ...] = ()
     """Its pods; of an elastic job the scheduled ones, if they suffice."""

@@ -15,7 +15,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.launcher import Watch
 from understudy.launch.local import warm
 from understudy.launch.local.kills import ended_for_memory, why_killed
-from understudy.launch.local.refusal import refuse_what_cannot_fit
+from understudy.launch.local.refusal import check_that_it_fits
 from understudy.store import Run
 
 WORKER = "understudy.agent.worker"
@@ -39,7 +39,7 @@ class LocalLauncher:
             raise InputError(
                 "resources: more than one node needs a cluster; on this machine set nodes=1 and processes=N"
             )
-        refuse_what_cannot_fit(self.of, spec)
+        check_that_it_fits(self.of, spec)
         path = spec.write()
         for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
             stale.unlink(missing_ok=True)
@@ -81,8 +81,8 @@ def _environment(spec: JobSpec) -> dict[str, str]:
 
 def _outcome(spec: JobSpec, returncode: int, before: int | None) -> Outcome:
     """The root failure of the ranks; without one, the outcome that the process's exit code means."""
-    said = (Outcome.read(spec.outcome(rank)) for rank in range(-1, spec.world_size))
-    ended = [outcome for outcome in said if outcome is not None]
+    outcomes = (Outcome.read(spec.outcome(rank)) for rank in range(-1, spec.world_size))
+    ended = [outcome for outcome in outcomes if outcome is not None]
     failures = [outcome for outcome in ended if outcome.exit_code]
     if failures:
         return Outcome.cause(failures)

@@ -26,10 +26,10 @@ class LocalPlatform:
 
     def check(self, resources: JobResources) -> None:
         """Reject jobs of several nodes."""
-        for job, found in resources.by_job.items():
-            if found.nodes > 1:
+        for job, resource in resources.by_job.items():
+            if resource.nodes > 1:
                 raise InputError(
-                    f"resources.{job}.nodes: {found.nodes} nodes need a cluster: add --on cluster, or set it to 1"
+                    f"resources.{job}.nodes: {resource.nodes} nodes need a cluster: add --on cluster, or set it to 1"
                 )
 
     def prepare(self, run: Run) -> None:

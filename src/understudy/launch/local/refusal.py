@@ -16,7 +16,7 @@ from understudy.store import Run
 GIB = 2**30
 
 
-def refuse_what_cannot_fit(run: Run, spec: JobSpec) -> None:
+def check_that_it_fits(run: Run, spec: JobSpec) -> None:
     """Reject a job whose minimum memory or disk space is more than is free.
 
     Args:
@@ -34,44 +34,44 @@ def refuse_what_cannot_fit(run: Run, spec: JobSpec) -> None:
 
 def _refuse_training(run: Run, spec: JobSpec, work: Training) -> None:
     train, where = work.train, f"{'teacher' if spec.role == 'teacher' else 'student'}.train"
-    found = _degrees(train.strategy, spec)
-    if found is None:
+    mesh_degrees = _degrees(train.strategy, spec)
+    if mesh_degrees is None:
         return
     held = weighed(run, spec, work)
-    takes = training_memory(train, found, spec.device, work.teacher_precision, held, work.teacher_shards)
-    if takes > (has := free_memory()):
+    needed = training_memory(train, mesh_degrees, spec.device, work.teacher_precision, held, work.teacher_shards)
+    if needed > (free := free_memory()):
         raise InputError(
-            f"{where}: weights, gradients and the optimiser's state take {_gib(takes)} of memory, without anything "
-            f"else, and {_gib(has)} are free here; {_smaller(takes, has, found, 'strategy')}"
+            f"{where}: weights, gradients and the optimiser's state take {_gib(needed)} of memory, without anything "
+            f"else, and {_gib(free)} are free here; {_smaller(needed, free, mesh_degrees, 'strategy')}"
         )
     folder = Path(spec.folder)
-    begun = any(folder.glob("**/checkpoints/step-*"))
-    writes = taken_over(held.model) if begun else training_disk(train, held.model)
-    if writes > (has := free_disk(folder) + _written(folder)):
+    has_checkpoints = any(folder.glob("**/checkpoints/step-*"))
+    writes = taken_over(held.model) if has_checkpoints else training_disk(train, held.model)
+    if writes > (free := free_disk(folder) + _written(folder)):
         raise InputError(
             f"{where}: checkpoints and the finished model take {_gib(writes)} of disk at the same time, and "
-            f"{_gib(has)} are free in {folder.parents[2]}; make room (understudy store gc shows what can go), or give "
+            f"{_gib(free)} are free in {folder.parents[2]}; make room (understudy store gc shows what can go), or give "
             "--home a larger disk"
         )
 
 
 def _refuse_evaluation(spec: JobSpec, work: Evaluation) -> None:
-    found = _degrees(work.recipe.evaluate.strategy, spec)
-    if found is None:
+    mesh_degrees = _degrees(work.recipe.evaluate.strategy, spec)
+    if mesh_degrees is None:
         return
     models = sum(weight_bytes(Path(folder)) for folder in work.models.values())
-    takes = evaluation_memory(found, spec.device, models)
-    if takes > (has := free_memory()):
+    needed = evaluation_memory(mesh_degrees, spec.device, models)
+    if needed > (free := free_memory()):
         raise InputError(
-            f"evaluate: the weights of {', '.join(work.models)} take {_gib(takes)} of memory, without anything else, "
-            f"and {_gib(has)} are free here; {_smaller(takes, has, found, 'evaluate.strategy')}"
+            f"evaluate: the weights of {', '.join(work.models)} take {_gib(needed)} of memory, without anything else, "
+            f"and {_gib(free)} are free here; {_smaller(needed, free, mesh_degrees, 'evaluate.strategy')}"
         )
 
 
-def _smaller(takes: int, has: int, found: Degrees, setting: str) -> str:
+def _smaller(needed: int, free: int, mesh_degrees: Degrees, setting: str) -> str:
     """Advice on how to need less memory."""
-    if takes // found.dp_replicate <= has:
-        return f"{setting}: fsdp holds them once, and not {found.dp_replicate} times"
+    if needed // mesh_degrees.dp_replicate <= free:
+        return f"{setting}: fsdp holds them once, and not {mesh_degrees.dp_replicate} times"
     return "take a smaller model, or a machine with more memory"
 
 

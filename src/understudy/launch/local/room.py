@@ -24,8 +24,8 @@ def free_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
 def free_disk(folder: Path) -> int:
     """Bytes that this user may still write to a folder's file system."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 def _left(proc: Path, cgroups: Path, swap: int) -> Iterator[int]:
@@ -35,11 +35,11 @@ def _left(proc: Path, cgroups: Path, swap: int) -> Iterator[int]:
         version, root = (2, cgroups) if not controllers else (1, cgroups / "memory")
         if controllers not in ("", "memory"):
             continue
-        own = Path(name.lstrip("/"))
-        for group in (root / path for path in (own, *own.parents)):  # a container sees its group as the root
-            found = _of_version_2(group, swap) if version == 2 else _of_version_1(group, swap)
-            if found is not None:
-                yield found
+        subpath = Path(name.lstrip("/"))
+        for group in (root / path for path in (subpath, *subpath.parents)):  # a container sees its group as the root
+            left = _of_version_2(group, swap) if version == 2 else _of_version_1(group, swap)
+            if left is not None:
+                yield left
 
 
 def _of_version_2(group: Path, swap: int) -> int | None:
@@ -47,9 +47,9 @@ def _of_version_2(group: Path, swap: int) -> int | None:
     limit, used = _number(group / "memory.max"), _number(group / "memory.current")
     if limit is None or used is None:
         return None
-    own, swapped = _number(group / "memory.swap.max"), _number(group / "memory.swap.current")
-    beside = swap if own is None else min(swap, own - (swapped or 0))
-    return limit - used + _droppable(group, "") + beside
+    swap_limit, swapped = _number(group / "memory.swap.max"), _number(group / "memory.swap.current")
+    free_swap = swap if swap_limit is None else min(swap, swap_limit - (swapped or 0))
+    return limit - used + _droppable(group, "") + free_swap
 
 
 def _of_version_1(group: Path, swap: int) -> int | None:

@@ -143,7 +143,7 @@ def serve(name: str, driver: Process) -> None:
             if key.fileobj is listener:
                 jobs.begin(listener.accept()[0], listener)
             elif key.fd in jobs.watched.get_map():  # a worker and its step may end together
-                jobs.look_after(key)
+                jobs.reap(key)
 
 
 class _Jobs:
@@ -157,9 +157,9 @@ class _Jobs:
         if user != os.getuid():
             connection.close()
             return
-        asked = Request(**json.loads(connection.makefile("rb").readline()))
+        received = Request(**json.loads(connection.makefile("rb").readline()))
         # The worker dies with its parent, which is this process and not the requesting step.
-        request = replace(asked, environment={**asked.environment, "UNDERSTUDY_PARENT": str(os.getpid())})
+        request = replace(received, environment={**received.environment, "UNDERSTUDY_PARENT": str(os.getpid())})
         child = os.fork()
         if child == 0:
             listener.close()
@@ -170,7 +170,7 @@ class _Jobs:
         self.watched.register(descriptor, selectors.EVENT_READ, (child, descriptor, connection))
         self.watched.register(connection, selectors.EVENT_READ, (child, descriptor, connection))
 
-    def look_after(self, key: selectors.SelectorKey) -> None:
+    def reap(self, key: selectors.SelectorKey) -> None:
         """Clean up after the end of a worker or its step: end the other too."""
         child, descriptor, connection = key.data
         if key.fileobj is connection:

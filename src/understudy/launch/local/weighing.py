@@ -36,10 +36,10 @@ def weighed(run: Run, spec: JobSpec, work: Training) -> Held:
     teacher = weight_bytes(Path(work.teacher)) if work.teacher else 0
     if work.initial:
         return Held(weight_bytes(Path(work.initial)), teacher)
-    return Held(_asked(run, spec) if isinstance(work.model, ArchitectureModel) else 0, teacher)
+    return Held(_built_size(run, spec) if isinstance(work.model, ArchitectureModel) else 0, teacher)
 
 
-def _asked(run: Run, spec: JobSpec) -> int:
+def _built_size(run: Run, spec: JobSpec) -> int:
     """Bytes of the model, built on the meta device; 0 if it cannot be built, which the job will report."""
     path, answer, log = spec.write(), _answer(spec), Path(spec.logs) / f"{spec.role}.log"
     answer.unlink(missing_ok=True)
@@ -50,9 +50,9 @@ def _asked(run: Run, spec: JobSpec) -> int:
         command, alone = [sys.executable, "-m", MODULE, str(path)], environment()
         with log.open("ab") as output:
             subprocess.run(command, env=alone, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False)
-    said = read_json(answer)
+    size = read_json(answer)
     answer.unlink(missing_ok=True)
-    return said if isinstance(said, int) else 0
+    return size if isinstance(size, int) else 0
 
 
 def _answer(spec: JobSpec) -> Path:

@@ -28,7 +28,7 @@ class FakeCluster(Workings, Kube):
         """Who has the lease."""
         self.acting: object = None
         """Who asks now."""
-        self.told: dict[str, KubernetesObject] = {}
+        self.told_events: dict[str, KubernetesObject] = {}
         """Events that launchers wrote, by name."""
         self.policies: dict[str, KubernetesObject] = {"ranks": {}}
         self.slips: list[str] = []
@@ -36,19 +36,19 @@ class FakeCluster(Workings, Kube):
         self.after_answer: Callable[[], None] | None = None
         """What happens as soon as a question has been answered."""
 
-    def _answer(self, what: str) -> None:
+    def _answer(self, request: str) -> None:
         if self.now < self.away_until:
             raise Away("the API server does not answer (timeout)")
-        if what in self.forbidden:
-            raise Refused(f"a right is missing: {what} is forbidden")
+        if request in self.forbidden:
+            raise Refused(f"a right is missing: {request} is forbidden")
 
     def _answered(self) -> None:
         if self.after_answer:
             happens, self.after_answer = self.after_answer, None
             happens()
 
-    def _change(self, what: str) -> None:
-        self._answer(what)
+    def _change(self, request: str) -> None:
+        self._answer(request)
         if self.acting is not self.holder:
             self.slips.append("a launcher that has lost its lease changes something")
 
@@ -65,38 +65,38 @@ class FakeCluster(Workings, Kube):
     def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         """A training job."""
         self._answer(kind.plural)
-        found = copy.deepcopy(self.made.get(name))
+        copied = copy.deepcopy(self.created.get(name))
         self._answered()
-        return found
+        return copied
 
     def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
         """Training jobs of a key."""
         self._answer(kind.plural)
         label, _, value = selector.partition("=")
-        found = [copy.deepcopy(job) for job in self.made.values() if job["metadata"]["labels"].get(label) == value]
+        copies = [copy.deepcopy(job) for job in self.created.values() if job["metadata"]["labels"].get(label) == value]
         self._answered()
-        return found
+        return copies
 
     def create_event(self, event: KubernetesObject) -> None:
         """Report something of an object; an event of this name says it once."""
         self._answer("create events")
-        self.told.setdefault(event["metadata"]["name"], event)
+        self.told_events.setdefault(event["metadata"]["name"], event)
 
     def create_job(self, kind: JobKind, job: KubernetesObject) -> KubernetesObject | None:
         """Submit a training job; one of the same name that is there already is as good."""
         self._answer("create")
         self._change(kind.plural)
-        name, is_new = job["metadata"]["name"], job["metadata"]["name"] not in self.made
+        name, is_new = job["metadata"]["name"], job["metadata"]["name"] not in self.created
         if is_new:
-            self.made[name] = {**copy.deepcopy(job), "status": {"conditions": []}}
-            self.made[name]["metadata"] |= {"uid": self._uid(), "resourceVersion": "1"}
+            self.created[name] = {**copy.deepcopy(job), "status": {"conditions": []}}
+            self.created[name]["metadata"] |= {"uid": self._uid(), "resourceVersion": "1"}
             self.submitted.append(name)
             if len(self.live_jobs(job["metadata"]["labels"][KEY])) > 1:
                 self.slips.append("two jobs do the same work")
             if not kind.replaces_pods and any(pod.startswith(f"{name}-") for pod in self.pods_made):
-                self._conclude(self.made[name], "Failed", "a JobSet of this name is still there, and has failed")
+                self._conclude(self.created[name], "Failed", "a JobSet of this name is still there, and has failed")
         self._lose_answer()
-        return copy.deepcopy(self.made[name]) if is_new else None
+        return copy.deepcopy(self.created[name]) if is_new else None
 
     def has_policy(self, name: str) -> bool:
         """Whether the namespace has a NetworkPolicy of this name."""
@@ -113,15 +113,15 @@ class FakeCluster(Workings, Kube):
     def change_job(self, kind: JobKind, name: str, patch: KubernetesObject) -> None:
         """Have a PyTorchJob ask for another number of nodes."""
         self._change(kind.plural)
-        workers = self.made[name]["spec"]["pytorchReplicaSpecs"]["Worker"]
+        workers = self.created[name]["spec"]["pytorchReplicaSpecs"]["Worker"]
         workers["replicas"] = patch["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
         self._lose_answer()
 
     def delete_job(self, kind: JobKind, name: str) -> None:
         """Delete a training job; its pods go after it."""
         self._change(kind.plural)
-        if name in self.made:
-            self.made[name]["metadata"]["deletionTimestamp"] = self.stamp()
+        if name in self.created:
+            self.created[name]["metadata"]["deletionTimestamp"] = self.stamp()
             self.deleted.append(name)
         self._lose_answer()
 
@@ -148,14 +148,14 @@ class FakeCluster(Workings, Kube):
         """Why Kueue lets a job wait."""
         self._answer("workloads")
         size = self._size(job)
-        words = f"insufficient unused quota for {GPU} in flavor gpu, {size - self.free_quota} more needed"
+        message = f"insufficient unused quota for {GPU} in flavor gpu, {size - self.free_quota} more needed"
         if size > self.quota:
             limit = f"request > maximum capacity ({size} > {self.quota})"
-            words = f"insufficient quota for {GPU} in flavor gpu, {limit}"
-        conditions = [{"type": "QuotaReserved", "status": "False", "message": words}]
+            message = f"insufficient quota for {GPU} in flavor gpu, {limit}"
+        conditions = [{"type": "QuotaReserved", "status": "False", "message": message}]
         if uid(job) in self.preempted:
-            words = "Preempted to accommodate a workload of higher priority"
-            conditions.append({"type": "Evicted", "status": "True", "message": words})
+            message = "Preempted to accommodate a workload of higher priority"
+            conditions.append({"type": "Evicted", "status": "True", "message": message})
         return {"spec": {"queueName": "gpu"}, "status": {"conditions": conditions}}
 
     def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
@@ -170,6 +170,6 @@ class FakeCluster(Workings, Kube):
 
     def live_jobs(self, key: str) -> list[str]:
         """The names of jobs of a key that have not ended and are not being deleted."""
-        jobs = [job for job in self.made.values() if job["metadata"]["labels"][KEY] == key]
+        jobs = [job for job in self.created.values() if job["metadata"]["labels"][KEY] == key]
         going = [job for job in jobs if not self._has_ended(job) and "deletionTimestamp" not in job["metadata"]]
         return [job["metadata"]["name"] for job in going]

@@ -19,12 +19,12 @@ class FakeLauncher:
 
     def __init__(self, cluster: FakeCluster, job: Job, *, is_seen: bool = True) -> None:
         self.cluster, self.job, self._is_seen = cluster, job, is_seen
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.seen: list[Seen] = []
         self.volume_error: OSError | None = None
         cluster.holder = self
         self._controller = Controller(
-            job, cluster, self._watch, self.said.append, self.seen.append, lambda: cluster.now
+            job, cluster, self._watch, self.messages.append, self.seen.append, lambda: cluster.now
         )
 
     def _watch(self) -> None:
@@ -51,10 +51,10 @@ class FakeLauncher:
             self.cluster.pass_seconds(0.5)
         return None
 
-    def sees(self, words: str, seconds: float = 1000.0) -> bool:
+    def sees(self, text: str, seconds: float = 1000.0) -> bool:
         """Supervise until this has been said; False when it was not within so many seconds, or the job has ended."""
         until = self.cluster.now + seconds
-        while not any(words in line for line in self.said):
+        while not any(text in line for line in self.messages):
             if self.cluster.now > until or self.watch_for(0.5):
                 return False
         return True

@@ -69,7 +69,7 @@ class Ranks:
     waiting_since: dict[str, float] = field(default_factory=dict)
     """When pods entered the rendezvous, by their uid."""
 
-    def tick(self, job: str, pods: list[Pod], wanted: int, now: float) -> None:
+    def tick(self, job: str, pods: list[Pod], size: int, now: float) -> None:
         """Let a second pass for the pods of a job that run, of so many that it waits for."""
         attempt = self.attempts.get(job)
         if attempt and (attempt.is_broken or not set(attempt.ranks) <= {uid(pod) for pod in pods}):
@@ -80,13 +80,13 @@ class Ranks:
         if now - self.seen_at > self.spec.launcher_timeout:
             self._leave_unwatched(attempt, pods)
         elif attempt is None or not set(attempt.ranks) & {uid(pod) for pod in pods}:
-            self._meet(job, pods, wanted, now)
+            self._meet(job, pods, size, now)
         elif not (self._folder / attempt.name).is_dir():
             end_all(pods, PEERS_LOST)  # another attempt goes on: these were only cut off
         elif any("deletionTimestamp" in pod["metadata"] for pod in pods) or self.spec.stop_file.exists():
             self._leave(attempt, pods)
         elif attempt.hangs:
-            self._look_for_a_hang(attempt, pods, now)
+            self._check_for_a_hang(attempt, pods, now)
         else:
             self._move(attempt, pods, now)
 
@@ -94,18 +94,18 @@ class Ranks:
     def _folder(self) -> Path:
         return Path(self.spec.folder)
 
-    def _meet(self, job: str, pods: list[Pod], wanted: int, now: float) -> None:
+    def _meet(self, job: str, pods: list[Pod], size: int, now: float) -> None:
         """Begin an attempt at the last checkpoint, once all pods are there."""
         for pod in pods:
             if "deletionTimestamp" in pod["metadata"]:
                 end(pod, EVICTED)
         here = [pod for pod in pods if is_running(pod)]
-        if len(here) < wanted:
+        if len(here) < size:
             self._give_up_waiting(here, now)
             return
         name = attempts.begin(self.spec, len(here))
-        kept = self._folder / name / CHECKPOINT
-        step = int(kept.read_text()) if kept.exists() else 0
+        checkpoint = self._folder / name / CHECKPOINT
+        step = int(checkpoint.read_text()) if checkpoint.exists() else 0
         self.starts += 1
         self.attempts[job] = Attempt(name, {uid(pod): number for number, pod in enumerate(here)}, step, now, now)
 
@@ -149,12 +149,12 @@ class Ranks:
     def finish(self, attempt: Attempt, pod: Pod) -> None:
         """A rank is done."""
         self.done.setdefault(attempt.name, set()).add(attempt.ranks[uid(pod)])
-        self._say(attempt, pod, Outcome(0))
+        self._write_outcome(attempt, pod, Outcome(0))
         end(pod, 0)
 
     def fail(self, attempt: Attempt, pod: Pod, outcome: Outcome) -> None:
         """A rank fails; the others lose it in the next second, unless they are done."""
-        self._say(attempt, pod, outcome)
+        self._write_outcome(attempt, pod, outcome)
         passing = {"killed": KILLED, "lost": PEERS_LOST}
         end(pod, passing.get(outcome.kind, outcome.exit_code))
         attempt.is_broken = True
@@ -162,7 +162,7 @@ class Ranks:
     def _lose_each_other(self, attempt: Attempt, pods: list[Pod]) -> None:
         for pod in pods:
             if uid(pod) in attempt.ranks and is_running(pod):
-                self._say(attempt, pod, Outcome(FAILED, "the connection to another rank was lost", "lost"))
+                self._write_outcome(attempt, pod, Outcome(FAILED, "the connection to another rank was lost", "lost"))
                 end(pod, PEERS_LOST)
 
     def _leave(self, attempt: Attempt, pods: list[Pod]) -> None:
@@ -170,7 +170,7 @@ class Ranks:
         self._keep(attempt)
         code = STOPPED_AT_CHECKPOINT if self.spec.stop_file.exists() else EVICTED
         for pod in pods:
-            self._say(attempt, pod, Outcome(STOPPED, f"stopped at step {attempt.step}, at a checkpoint"))
+            self._write_outcome(attempt, pod, Outcome(STOPPED, f"stopped at step {attempt.step}, at a checkpoint"))
             end(pod, code)
 
     def _leave_unwatched(self, attempt: Attempt | None, pods: list[Pod]) -> None:
@@ -180,18 +180,18 @@ class Ranks:
             self._keep(attempt)
         end_all(pods, STOPPED_AT_CHECKPOINT)
 
-    def _look_for_a_hang(self, attempt: Attempt, pods: list[Pod], now: float) -> None:
+    def _check_for_a_hang(self, attempt: Attempt, pods: list[Pod], now: float) -> None:
         quiet = now - attempt.moved
         if quiet > self.spec.hang_timeout:
             where = f"rank 0: training, step {attempt.step}"
             attempts.report_hang(self.spec, f"no rank has made progress for {quiet:.0f} s ({where})")
             end_all(pods, HUNG)
 
-    def _say(self, attempt: Attempt, pod: Pod, outcome: Outcome) -> None:
+    def _write_outcome(self, attempt: Attempt, pod: Pod, outcome: Outcome) -> None:
         rank = attempt.ranks.get(uid(pod))
         if rank is not None and (self._folder / attempt.name).is_dir():
-            said = Outcome(outcome.exit_code, outcome.message, outcome.kind, attempt=attempt.name)
-            said.write(self.spec.outcome(rank))
+            written = Outcome(outcome.exit_code, outcome.message, outcome.kind, attempt=attempt.name)
+            written.write(self.spec.outcome(rank))
 
 
 def uid(pod: Pod) -> str:

@@ -27,7 +27,7 @@ class Workings:
     def __init__(self, ranks: Ranks, nodes: int = 2, kind: JobKind = PYTORCHJOB) -> None:
         self.ranks, self.kind = ranks, kind
         self.now = 0.0
-        self.made: dict[str, KubernetesObject] = {}
+        self.created: dict[str, KubernetesObject] = {}
         self.pods_made: dict[str, KubernetesObject] = {}
         self.nodes_up = {f"node-{number}": True for number in range(nodes)}
         self.died_at: dict[str, float] = {}
@@ -61,26 +61,26 @@ class Workings:
         """A second of everything that works in a cluster."""
         if self.now >= self.away_until:
             self._control()
-        for job in list(self.made.values()):
-            self.ranks.tick(uid(job), self._reachable(job), self._wanted(job), self.now)
+        for job in list(self.created.values()):
+            self.ranks.tick(uid(job), self._reachable(job), self._size_to_wait_for(job), self.now)
         for pod in self.pods_made.values():
             if not self._owned(pod) and is_running(pod) and self._is_up(pod):
                 end(pod, EVICTED)
 
     def _control(self) -> None:
         """What goes over the API server: deletions, admission, the operator, the scheduler."""
-        for name, job in list(self.made.items()):
+        for name, job in list(self.created.items()):
             if "deletionTimestamp" in job["metadata"]:
-                del self.made[name]
+                del self.created[name]
         self._remove_pods()
         self._admit()
         if self.has_operator:
-            for job in list(self.made.values()):
+            for job in list(self.created.values()):
                 self._operate(job)
         self._schedule()
 
     def _owned(self, pod: KubernetesObject) -> bool:
-        return any(uid(job) == pod["metadata"]["ownerReferences"][0]["uid"] for job in self.made.values())
+        return any(uid(job) == pod["metadata"]["ownerReferences"][0]["uid"] for job in self.created.values())
 
     def _of(self, job: KubernetesObject) -> list[KubernetesObject]:
         return [pod for pod in self.pods_made.values() if pod["metadata"]["ownerReferences"][0]["uid"] == uid(job)]
@@ -103,7 +103,7 @@ class Workings:
             return int(job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"])
         return int(job["spec"]["trainer"]["numNodes"])
 
-    def _wanted(self, job: KubernetesObject) -> int:
+    def _size_to_wait_for(self, job: KubernetesObject) -> int:
         """How many pods its ranks wait for: with a range, those that found a node."""
         here = [pod for pod in self._of(job) if "nodeName" in pod["spec"]]
         least = self.ranks.spec.min_nodes
@@ -150,8 +150,8 @@ class Workings:
     def _new_pod(self, name: str, job: KubernetesObject) -> KubernetesObject:
         labels = {self.kind.pod_label: job["metadata"]["name"]}
         meta = {"name": name, "uid": self._uid(), "labels": labels, "ownerReferences": [{"uid": uid(job)}]}
-        asked = {"requests": {GPU: str(self.ranks.spec.processes)}, "limits": {"memory": "1Gi"}}
-        return {"metadata": meta, "spec": {"containers": [{"resources": asked}]}, "status": {"phase": "Pending"}}
+        resources = {"requests": {GPU: str(self.ranks.spec.processes)}, "limits": {"memory": "1Gi"}}
+        return {"metadata": meta, "spec": {"containers": [{"resources": resources}]}, "status": {"phase": "Pending"}}
 
     def _schedule(self) -> None:
         """The scheduler and the nodes: a pod that waits gets a node, and a second later it runs."""
@@ -198,7 +198,7 @@ class Workings:
 
     def _admit(self) -> None:
         """Kueue: a job that has a queue waits until there is quota for it."""
-        for job in self.made.values():
+        for job in self.created.values():
             if QUEUE not in job["metadata"]["labels"]:
                 continue
             may = self._size(job) <= min(self.quota, self.free_quota) and uid(job) not in self.preempted
@@ -220,10 +220,10 @@ class Workings:
         job["status"]["conditions"].append({"type": condition, "status": "True", "message": message})
 
     def _unset(self, job: KubernetesObject, condition: str) -> None:
-        job["status"]["conditions"] = [one for one in job["status"]["conditions"] if one["type"] != condition]
+        job["status"]["conditions"] = [entry for entry in job["status"]["conditions"] if entry["type"] != condition]
 
     def _has_ended(self, job: KubernetesObject) -> bool:
-        return bool({one["type"] for one in job["status"]["conditions"]} & {"Failed", self.kind.succeeded})
+        return bool({entry["type"] for entry in job["status"]["conditions"]} & {"Failed", self.kind.succeeded})
 
     @staticmethod
     def _exit_code(pod: KubernetesObject) -> int | None:
@@ -250,16 +250,16 @@ class Workings:
 
     def delete_jobs_as_somebody(self) -> None:
         """Somebody deletes all jobs."""
-        for job in self.made.values():
+        for job in self.created.values():
             job["metadata"]["deletionTimestamp"] = self.stamp()
 
     def lacks_quota(self) -> bool:
         """Whether a job waits for quota."""
-        return any(self.kind.is_suspended(job) for job in self.made.values())
+        return any(self.kind.is_suspended(job) for job in self.created.values())
 
     def lacks_nodes(self) -> bool:
         """Whether there are too few nodes for a job, or others' pods on them."""
-        return any(self._size(job) > sum(self.nodes_up.values()) for job in self.made.values())
+        return any(self._size(job) > sum(self.nodes_up.values()) for job in self.created.values())
 
     def stamp(self) -> str:
         """What time it is, as Kubernetes writes it."""

@@ -25,9 +25,9 @@ class World:
     """A cluster, a launcher in it that supervises a job of two nodes, and the rules that decided anything."""
 
     def __init__(self, folder: Path, kind: JobKind, resources: dict[str, Any]) -> None:
-        given = {"nodes": 2, "hang_timeout": 40, "termination_grace_period": 20, **resources}
+        settings = {"nodes": 2, "hang_timeout": 40, "termination_grace_period": 20, **resources}
         folder.mkdir()
-        self.spec = job_spec(folder, supervised=True, resources=given, launcher_timeout=30.0)
+        self.spec = job_spec(folder, supervised=True, resources=settings, launcher_timeout=30.0)
         self.job = job_of(self.spec, kind=kind)
         self.cluster = FakeCluster(Ranks(self.spec), nodes=self.spec.nodes, kind=kind)
         self.launcher = FakeLauncher(self.cluster, self.job)
@@ -42,23 +42,23 @@ class World:
             assert self.launcher.watch_for(0.5) is None
             if self.cluster.ranks.attempts and self.attempt.step >= step:
                 return
-        raise AssertionError(self.launcher.said)
+        raise AssertionError(self.launcher.messages)
 
     def ends(self, seconds: float = 3000.0) -> Outcome:
         outcome = self.launcher.watch_for(seconds)
-        assert outcome is not None, self.launcher.said
+        assert outcome is not None, self.launcher.messages
         if outcome.exit_code:
             self.cluster.pass_seconds(2)
             assert self.cluster.live_jobs(self.job.identity.labels["understudy.key"]) == []
         return outcome
 
-    def says(self, words: str, seconds: float = 1000.0) -> None:
-        assert self.launcher.sees(words, seconds), self.launcher.said
+    def says(self, text: str, seconds: float = 1000.0) -> None:
+        assert self.launcher.sees(text, seconds), self.launcher.messages
 
-    def fails(self, *words: str) -> None:
+    def fails(self, *texts: str) -> None:
         outcome = self.ends()
         assert outcome.exit_code == FAILED
-        for part in words:
+        for part in texts:
             assert part in outcome.message
 
 

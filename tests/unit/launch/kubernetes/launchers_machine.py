@@ -143,14 +143,14 @@ class Supervised(RuleBasedStateMachine):
         self.cluster.free_quota, self.cluster.preempted = 10, set()
         self.lack("nothing")
 
-    def lack(self, what: str) -> None:
+    def lack(self, cause: str) -> None:
         """What a job needs is not there; all else is."""
-        self.cluster.waiting = BROKEN.get(what)
-        self.cluster.unmounted = "MountVolume.SetUp failed" if what == "volume" else ""
-        self.cluster.pods_refused = "exceeded quota" if what == "pods" else ""
-        self.cluster.has_operator = what != "operator"
-        self.cluster.quota = 1 if what == "quota" else 10
-        self.cluster.forbidden = {what} & set(RIGHTS)
+        self.cluster.waiting = BROKEN.get(cause)
+        self.cluster.unmounted = "MountVolume.SetUp failed" if cause == "volume" else ""
+        self.cluster.pods_refused = "exceeded quota" if cause == "pods" else ""
+        self.cluster.has_operator = cause != "operator"
+        self.cluster.quota = 1 if cause == "quota" else 10
+        self.cluster.forbidden = {cause} & set(RIGHTS)
 
     def settle(self) -> None:
         """Nothing more happens: a launcher ends, or says what it waits for, and that is so."""
@@ -164,6 +164,6 @@ class Supervised(RuleBasedStateMachine):
             if not self.launchers:
                 return
         for launcher in self.launchers:
-            last = launcher.said[-1]
-            true = [is_so(self.cluster) for words, is_so in WAITS.items() if words in last]
+            last = launcher.messages[-1]
+            true = [is_so(self.cluster) for text, is_so in WAITS.items() if text in last]
             assert any(true), f"it waits for ever, and says {last!r}"

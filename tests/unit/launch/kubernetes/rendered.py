@@ -40,11 +40,11 @@ def trainer(spec: JobSpec, cluster: Cluster = CLUSTER, task: TaskConfig = NOTHIN
 
 def template(job: dict[str, Any]) -> dict[str, Any]:
     """The template of a PyTorchJob's pods."""
-    made: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-    return made
+    part: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    return part
 
 
 def pod(job: dict[str, Any]) -> dict[str, Any]:
     """The pod of a PyTorchJob's node."""
-    made: dict[str, Any] = template(job)["spec"]
-    return made
+    part: dict[str, Any] = template(job)["spec"]
+    return part

@@ -20,14 +20,14 @@ def job_of(spec: JobSpec, **changes: Any) -> Job:
     """What a launcher knows of its job."""
     Path(spec.folder).mkdir(parents=True, exist_ok=True)
     cluster = Cluster(image="i:1", claim="store", mount=str(Path(spec.folder).parents[1]))
-    known = Job(spec, Identity("run", "teacher", "0" * 64), spec.resources, cluster, 0.0, OWNER)
-    return replace(known, **changes)
+    default = Job(spec, Identity("run", "teacher", "0" * 64), spec.resources, cluster, 0.0, OWNER)
+    return replace(default, **changes)
 
 
 def status_of(job: Job, state: JobState, **fields: Any) -> JobStatus:
     """A job that is watched and stands somewhere."""
-    found = {"metadata": {"name": job.name, "uid": "0"}, "spec": {}}
-    return JobStatus(job, **{"at": 0.0, "name": job.name, "found": found, "state": state, **fields})
+    job_object = {"metadata": {"name": job.name, "uid": "0"}, "spec": {}}
+    return JobStatus(job, **{"at": 0.0, "name": job.name, "watched": job_object, "state": state, **fields})
 
 
 def waiting(status: JobStatus, seconds: float = RECOVERY) -> History:

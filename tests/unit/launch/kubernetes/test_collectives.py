@@ -19,13 +19,13 @@ class Ends:
     """A launcher whose job ends as it is told."""
 
     outcome = Outcome(0)
-    asked: ClassVar[list[JobSpec]] = []
+    jobs: ClassVar[list[JobSpec]] = []
 
     def __init__(self, *_: Any) -> None: ...
 
     def run(self, spec: JobSpec, watch: Watch) -> Outcome:
         watch()
-        self.asked.append(spec)
+        self.jobs.append(spec)
         output = Path(spec.folder) / "attempt.1.aa" / "output"
         output.mkdir(parents=True)
         files.write(output, [Timing(2**20, 0.001)])
@@ -44,7 +44,7 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Ends]:
     monkeypatch.setattr(collectives.signal, "signal", lambda *_: None)
     settings.cluster_settings.cache_clear()
     monkeypatch.setattr(Ends, "outcome", Outcome(0))
-    monkeypatch.setattr(Ends, "asked", [])
+    monkeypatch.setattr(Ends, "jobs", [])
     return Ends
 
 
@@ -53,7 +53,7 @@ def test_the_timings_are_printed_and_nothing_stays_in_the_store(
 ) -> None:
     assert collectives.main() == 0
     assert "1 MiB     1.000 ms    1.049 GB/s    1.049 GB/s" in capsys.readouterr().out
-    [spec] = launched.asked
+    [spec] = launched.jobs
     assert (spec.nodes, spec.processes, spec.device, spec.supervised) == (2, 1, "cpu", True)
     assert list((tmp_path / "home" / "store" / "work").iterdir()) == []
 

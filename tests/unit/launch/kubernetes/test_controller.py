@@ -25,10 +25,10 @@ class Answers(Kube):
 
     def __init__(self, error: Exception) -> None:
         self._error = error
-        self.asked = 0
+        self.requests = 0
 
     def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
-        self.asked += 1
+        self.requests += 1
         raise self._error
 
     def delete_job(self, kind: JobKind, name: str) -> None:
@@ -87,7 +87,7 @@ def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> Non
     kube = Answers(Refused(RIGHT))
     with pytest.raises(Refused, match=RIGHT):
         run(job, kube)
-    assert kube.asked > 3, "a server that has just started may say so too"
+    assert kube.requests > 3, "a server that has just started may say so too"
 
 
 @pytest.mark.parametrize("error", [Away("nobody answers"), OSError(116, "Stale file handle")], ids=["server", "volume"])
@@ -124,7 +124,7 @@ def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run_of_it", "exit_code", "words"),
+    ("run_of_it", "exit_code", "message"),
     [
         (None, STOPPED, "Job run no longer exists"),
         ({"metadata": {"uid": "run", "deletionTimestamp": "now"}, "spec": {}}, STOPPED, "Job run was deleted"),
@@ -133,11 +133,11 @@ def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
     ],
 )
 def test_a_job_that_went_with_its_run_was_stopped_and_one_that_went_alone_has_failed(
-    job: JobSpec, run_of_it: KubernetesObject | Exception | None, exit_code: int, words: str
+    job: JobSpec, run_of_it: KubernetesObject | Exception | None, exit_code: int, message: str
 ) -> None:
     outcome = run(job, Taken(run_of_it))
     assert outcome.exit_code == exit_code
-    assert words in outcome.message
+    assert message in outcome.message
 
 
 def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> None:
@@ -145,14 +145,14 @@ def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> Non
         """Another launcher takes over while this one waits for an answer."""
 
         answered = False
-        made = False
+        created = False
 
         def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
             self.answered = True
             return []
 
         def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
-            self.made = True
+            self.created = True
 
     kube = Slow(None)
 
@@ -161,12 +161,12 @@ def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> Non
             raise Fenced("another launcher has the step")
 
     Path(job.folder).mkdir(parents=True, exist_ok=True)
-    said = Outcome(FAILED, "of a rank of the other launcher's job", attempt="attempt.1.x")
-    said.write(job.outcome(0))
+    outcome = Outcome(FAILED, "of a rank of the other launcher's job", attempt="attempt.1.x")
+    outcome.write(job.outcome(0))
     with pytest.raises(Fenced):
         run(job, kube, watch)
-    assert not kube.made
-    assert Outcome.read(job.outcome(0)) == said
+    assert not kube.created
+    assert Outcome.read(job.outcome(0)) == outcome
 
 
 class Ended(Kube):
@@ -206,21 +206,21 @@ class Guarded(Ended):
 
     def __init__(self, *policies: str) -> None:
         super().__init__()
-        self.policies, self.made = policies, list[str]()
+        self.policies, self.created = policies, list[str]()
 
     def has_policy(self, name: str) -> bool:
         return name in self.policies
 
     def create_policy(self, policy: KubernetesObject) -> None:
-        self.made.append(policy["kind"])
+        self.created.append(policy["kind"])
 
     def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
-        self.made.append(kind.name)
+        self.created.append(kind.name)
         super().create_job(kind, job)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "policies", "made"),
+    ("nodes", "policies", "created"),
     [
         (2, ["ranks", "names"], ["NetworkPolicy", "PyTorchJob"]),
         (1, ["ranks", "names"], ["PyTorchJob"]),
@@ -228,12 +228,12 @@ class Guarded(Ended):
     ],
 )
 def test_nodes_of_a_job_may_speak_to_each_other_before_they_are_there(
-    job: JobSpec, nodes: int, policies: list[str], made: list[str]
+    job: JobSpec, nodes: int, policies: list[str], created: list[str]
 ) -> None:
     kube = Guarded(*policies)
     run(with_resources(job, nodes=nodes), kube)
-    assert kube.made[: len(made)] == made
-    assert kube.made.count("NetworkPolicy") == made.count("NetworkPolicy") * len(kube.submitted)
+    assert kube.created[: len(created)] == created
+    assert kube.created.count("NetworkPolicy") == created.count("NetworkPolicy") * len(kube.submitted)
 
 
 def test_a_launcher_that_may_make_no_policy_submits_nothing_and_says_which_right_it_lacks(job: JobSpec) -> None:
@@ -245,7 +245,7 @@ def test_a_launcher_that_may_make_no_policy_submits_nothing_and_says_which_right
 
     kube = Forbidden()
     outcome = run(with_resources(job, nodes=2), kube)
-    assert (outcome.exit_code, kube.made) == (FAILED, [])
+    assert (outcome.exit_code, kube.created) == (FAILED, [])
     assert "was not accepted: a right is missing: networkpolicies" in outcome.message
 
 

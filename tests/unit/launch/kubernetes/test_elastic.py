@@ -59,10 +59,10 @@ def test_a_job_that_waits_for_something_else_than_quota_keeps_its_size(four: Job
 def test_a_job_whose_pods_find_no_node_takes_what_there_is(homes: list[bool]) -> None:
     spec = job_spec("", resources={"nodes": 4, "min_nodes": 2})
     given_pods = pods(homes)
-    found = state_of(pytorchjob(4), elastic.sufficient_pods(spec, given_pods))
-    nodes = elastic.smaller_size(spec, pytorchjob(4), found, elastic.sufficient_pods(spec, given_pods))
+    state = state_of(pytorchjob(4), elastic.sufficient_pods(spec, given_pods))
+    nodes = elastic.smaller_size(spec, pytorchjob(4), state, elastic.sufficient_pods(spec, given_pods))
     if homes[0] and sum(homes) >= 2:
-        assert found.stage == "running"
+        assert state.stage == "running"
         assert nodes is None, "torchrun goes on with those that are there"
     else:
         assert nodes == max(2, sum(homes))

@@ -11,14 +11,14 @@ from understudy.kube.objects import KubernetesObject
 from understudy.launch.kubernetes.events import LONGEST, Event, rendered
 
 
-def said(world: World) -> list[tuple[str, str, str]]:
+def reported(world: World) -> list[tuple[str, str, str]]:
     """Of what, why, and what: in the order in which it was said."""
-    told = world.cluster.told.values()
-    return [(event["involvedObject"]["kind"], event["reason"], event["message"]) for event in told]
+    events = world.cluster.told_events.values()
+    return [(event["involvedObject"]["kind"], event["reason"], event["message"]) for event in events]
 
 
 def reasons(world: World) -> list[tuple[str, str]]:
-    return [(kind, reason) for kind, reason, _ in said(world)]
+    return [(kind, reason) for kind, reason, _ in reported(world)]
 
 
 @BOTH
@@ -26,10 +26,10 @@ def test_a_job_that_meets_nothing_says_when_it_began_and_that_it_is_complete(mak
     world = make(kind)
     assert world.ends().exit_code == 0
     assert reasons(world) == [(kind.name, "Submitted"), (kind.name, "Completed")]
-    assert said(world)[0][2] == "by teacher of the run run"
-    [submitted, _] = world.cluster.told.values()
+    assert reported(world)[0][2] == "by teacher of the run run"
+    [submitted, _] = world.cluster.told_events.values()
     about = submitted["involvedObject"]
-    assert about["uid"] == world.cluster.made[world.job.name]["metadata"]["uid"]
+    assert about["uid"] == world.cluster.created[world.job.name]["metadata"]["uid"]
     assert (about["apiVersion"], about["name"]) == (kind.api_version, world.job.name)
 
 
@@ -40,7 +40,7 @@ def test_a_restart_of_the_ranks_says_why_and_each_of_them_once(make: Make) -> No
         world.reaches(step)
         world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], SIGKILL)
     world.ends()
-    again = [message for _, reason, message in said(world) if reason == "Restarted"]
+    again = [message for _, reason, message in reported(world) if reason == "Restarted"]
     assert len(again) == 2, "the same words, of two failures"
     assert all(SIGKILL.message in message for message in again)
 
@@ -62,9 +62,9 @@ def test_a_job_that_failed_says_so_of_its_run_too_since_the_job_is_deleted(make:
     world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], MISTAKE)
     world.fails(MISTAKE.message)
     assert reasons(world)[-2:] == [("PyTorchJob", "GaveUp"), ("Job", "GaveUp")]
-    assert said(world)[-1][2].startswith(f"{MISTAKE.message} (")
-    assert "\n" not in said(world)[-1][2], "a rank's last lines are in the log"
-    assert [event["involvedObject"]["uid"] for event in world.cluster.told.values()][-1] == OWNER["uid"]
+    assert reported(world)[-1][2].startswith(f"{MISTAKE.message} (")
+    assert "\n" not in reported(world)[-1][2], "a rank's last lines are in the log"
+    assert [event["involvedObject"]["uid"] for event in world.cluster.told_events.values()][-1] == OWNER["uid"]
 
 
 @BOTH
@@ -84,9 +84,11 @@ def test_a_dead_nodes_pods_are_said_to_be_force_deleted_or_the_job_to_be_submitt
             kind.name,
             "ForceDeleted",
             "restarting: node node-1 does not answer; its pods are force-deleted",
-        ) in said(world)
+        ) in reported(world)
         return
-    [first, *_, second] = [one for one in world.cluster.told.values() if one["reason"] in ("Submitted", "Restarted")]
+    [first, *_, second] = [
+        event for event in world.cluster.told_events.values() if event["reason"] in ("Submitted", "Restarted")
+    ]
     assert second["message"].startswith("submitted again, to go on from the last checkpoint: node node-1 does not")
     assert first["involvedObject"]["uid"] != second["involvedObject"]["uid"], "describe shows that of the newer one"
 
@@ -119,7 +121,7 @@ def test_a_cluster_that_takes_no_events_loses_no_work(
     else:
         world.cluster.forbidden.add(answer)
     assert world.ends().exit_code == 0
-    assert world.cluster.told == {}
+    assert world.cluster.told_events == {}
     lines = [line for line in caplog.messages if "event" in line]
     assert len(lines) == (2 if answer == "away" else 1), "a right that is missing is missing for all of them"
 
@@ -127,14 +129,14 @@ def test_a_cluster_that_takes_no_events_loses_no_work(
 def test_an_event_is_short_and_its_name_tells_what_it_says() -> None:
     thing = {"apiVersion": PYTORCHJOB.api_version, "kind": "PyTorchJob", "name": "teacher-1", "uid": "a"}
     event = Event("Restarted", "x" * 2000 + "\nthe last lines of rank 0:")
-    one = rendered(thing, event, "here")
-    assert one["message"] == "x" * LONGEST
-    assert one["metadata"]["namespace"] == one["involvedObject"]["namespace"] == "here"
+    manifest = rendered(thing, event, "here")
+    assert manifest["message"] == "x" * LONGEST
+    assert manifest["metadata"]["namespace"] == manifest["involvedObject"]["namespace"] == "here"
     same = rendered(thing, event, "here")
     others = [
         rendered({**thing, "uid": "b"}, event, "here"),
         rendered(thing, event._replace(occurrence="2"), "here"),
         rendered(thing, event._replace(reason="GaveUp"), "here"),
     ]
-    assert same["metadata"]["name"] == one["metadata"]["name"]
-    assert len({one["metadata"]["name"], *(other["metadata"]["name"] for other in others)}) == 4
+    assert same["metadata"]["name"] == manifest["metadata"]["name"]
+    assert len({manifest["metadata"]["name"], *(other["metadata"]["name"] for other in others)}) == 4

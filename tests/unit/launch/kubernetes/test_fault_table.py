@@ -30,8 +30,8 @@ TABLE = ROOT / "docs" / "operating" / "supervision.md"
 def test_nothing_goes_wrong(make: Make, kind: JobKind) -> None:
     world = make(kind)
     assert world.ends() == Outcome(0)
-    assert world.launcher.said[0] == f"submitted as {world.job.name}"
-    assert "running: on node-0, node-1" in world.launcher.said
+    assert world.launcher.messages[0] == f"submitted as {world.job.name}"
+    assert "running: on node-0, node-1" in world.launcher.messages
 
 
 @BOTH
@@ -99,21 +99,21 @@ def test_the_run_is_stopped(make: Make) -> None:
 @BOTH
 @rules("job_deleted")
 @pytest.mark.parametrize(
-    ("owner", "exit_code", "words"),
+    ("owner", "exit_code", "text"),
     [
         (None, STOPPED, "Job run no longer exists"),
         ({}, FAILED, "was deleted by another client; run again to resume"),
     ],
     ids=["with its run", "alone"],
 )
-def test_the_job_is_deleted(make: Make, kind: JobKind, owner: Any, exit_code: int, words: str) -> None:
+def test_the_job_is_deleted(make: Make, kind: JobKind, owner: Any, exit_code: int, text: str) -> None:
     world = make(kind)
     world.reaches(7)
     world.cluster.owner = world.cluster.owner if owner == {} else owner
     world.cluster.delete_job(kind, world.job.name)
     outcome = world.ends()
     assert outcome.exit_code == exit_code
-    assert words in outcome.message
+    assert text in outcome.message
 
 
 @rules("pods_evicted", "no_job")
@@ -145,8 +145,8 @@ def test_the_api_server_is_away(make: Make, kind: JobKind) -> None:
 
 
 @rules("deletion_unanswered")
-@pytest.mark.parametrize(("failure", "words"), [(MISTAKE, "no weights for 10 labels"), (SIGKILL, "")])
-def test_the_answer_to_a_deletion_is_lost(make: Make, failure: Outcome, words: str) -> None:
+@pytest.mark.parametrize(("failure", "text"), [(MISTAKE, "no weights for 10 labels"), (SIGKILL, "")])
+def test_the_answer_to_a_deletion_is_lost(make: Make, failure: Outcome, text: str) -> None:
     world = make()
     world.reaches(20)
     first, second = world.cluster.running()
@@ -155,8 +155,8 @@ def test_the_answer_to_a_deletion_is_lost(make: Make, failure: Outcome, words: s
     world.cluster.loses_answers = True
     world.says("the API server does not answer (connection reset)")
     outcome = world.ends()
-    assert words in outcome.message
-    assert outcome.exit_code == failure.exit_code if words else outcome == Outcome(0)
+    assert text in outcome.message
+    assert outcome.exit_code == failure.exit_code if text else outcome == Outcome(0)
 
 
 def test_every_rule_is_in_the_fault_table_and_is_tested_here() -> None:

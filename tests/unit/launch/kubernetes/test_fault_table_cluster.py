@@ -40,18 +40,18 @@ def test_a_dead_node_s_pods_are_forgotten_before_a_train_job_of_the_same_name_is
 @BOTH
 @rules("container_cannot_start")
 @pytest.mark.parametrize(
-    ("reason", "words"),
+    ("reason", "text"),
     [
         ("ImagePullBackOff", "image i:1 cannot be pulled: not found"),
         ("CreateContainerError", "cannot start: not found"),
     ],
 )
-def test_a_container_cannot_start(make: Make, kind: JobKind, reason: str, words: str) -> None:
+def test_a_container_cannot_start(make: Make, kind: JobKind, reason: str, text: str) -> None:
     world = make(kind)
     world.cluster.waiting = {"reason": reason, "message": "not found"}
-    world.says(words)
+    world.says(text)
     began = world.cluster.now
-    world.fails(words)
+    world.fails(text)
     assert 60 <= world.cluster.now - began < 70
 
 
@@ -156,7 +156,7 @@ def test_an_elastic_job_whose_first_pod_finds_no_node_goes_on_with_fewer_nodes(m
 def test_a_job_is_preempted(make: Make, kind: JobKind) -> None:
     world = make(kind, queue="gpu")
     world.reaches(7)
-    world.cluster.preempted.add(uid(world.cluster.made[world.job.name]))
+    world.cluster.preempted.add(uid(world.cluster.created[world.job.name]))
     world.says("queued: Kueue: Preempted to accommodate a workload")
     assert world.launcher.watch_for(600) is None
     world.cluster.preempted.clear()

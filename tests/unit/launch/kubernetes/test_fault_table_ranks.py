@@ -123,8 +123,8 @@ def test_an_exception_in_user_code(make: Make, kind: JobKind) -> None:
 def test_an_image_of_another_build(make: Make) -> None:
     world = make()
     world.reaches(1)
-    told = Outcome(FAILED, "the job was written by understudy 1, this image has 2")
-    world.cluster.ranks.fail(world.attempt, world.cluster.running()[0], told)
+    outcome = Outcome(FAILED, "the job was written by understudy 1, this image has 2")
+    world.cluster.ranks.fail(world.attempt, world.cluster.running()[0], outcome)
     world.fails("the job was written by understudy 1, this image has 2")
 
 

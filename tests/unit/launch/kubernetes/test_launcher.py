@@ -71,14 +71,14 @@ class Watched:
     """Who waits, and how often that one was called."""
 
     def __init__(self) -> None:
-        self.called, self.told = 0, list[str]()
+        self.called, self.told_events = 0, list[str]()
         self.metrics = JobMetrics("digits-1", "teacher", "digits", "images")
 
     def __call__(self) -> None:
         self.called += 1
 
     def tell(self, text: str) -> None:
-        self.told.append(text)
+        self.told_events.append(text)
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
     assert (outcome.exit_code, outcome.message) == (FAILED, f"the job {RUN.name} was not accepted: no")
     [job] = kube.submitted
     assert (job["kind"], job["metadata"]["ownerReferences"]) == (kind.name, [OWNER])
-    made = template(job) if kind is PYTORCHJOB else job["spec"]["podTemplateOverrides"][0]
-    assert made["spec"]["nodeSelector"] == {"gpu": "h100"}
+    pod_template = template(job) if kind is PYTORCHJOB else job["spec"]["podTemplateOverrides"][0]
+    assert pod_template["spec"]["nodeSelector"] == {"gpu": "h100"}
     assert JobSpec.read(spec.path) == spec
     assert watched.called > 0
 
@@ -122,11 +122,11 @@ def test_an_api_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatc
 def test_nothing_is_submitted_where_the_operator_is_not_there_or_cannot(
     monkeypatch: pytest.MonkeyPatch, spec: JobSpec
 ) -> None:
-    for kube, job, words in (
+    for kube, job, message in (
         (Namespace(PYTORCHJOB), spec, "does not know TrainJobs"),
         (Namespace(TRAINJOB), with_resources(spec, nodes=2, min_nodes=1), r"resources\.teacher\.min_nodes: 1"),
     ):
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match=message):
             run(monkeypatch, kube, TRAINJOB, job)
         assert not kube.submitted
         assert not spec.path.exists()
@@ -176,12 +176,12 @@ def test_a_launcher_that_is_killed_takes_its_job_along_only_where_the_run_is_ove
 
 def test_a_launcher_that_is_killed_ends_though_nobody_answers(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
     kube = Namespace(PYTORCHJOB)
-    asked = kube.call
+    call_before = kube.call
 
     def call(method: object, *arguments: object, **options: object) -> Any:
         if method == "the owner":
             raise Away("nobody answers")
-        return asked(method, *arguments, **options)
+        return call_before(method, *arguments, **options)
 
     def killed(*_: object) -> Outcome:
         raise SystemExit(130)

@@ -26,10 +26,10 @@ class Left:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_pods_of_a_job_before_are_looked_for_where_the_next_one_would_meet_them(job: JobSpec, kind: JobKind) -> None:
-    given = job_of(job, kind=kind)
-    status = observe(given, cast(Kube, Left()), History(), 0.0)
+    watched_job = job_of(job, kind=kind)
+    status = observe(watched_job, cast(Kube, Left()), History(), 0.0)
     selectors = [pod["metadata"]["labels"] for pod in status.pods]
-    assert selectors == ([] if kind.replaces_pods else [kind.pods_of(given.name)])
+    assert selectors == ([] if kind.replaces_pods else [kind.pods_of(watched_job.name)])
 
 
 HOMELESS = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
@@ -40,7 +40,7 @@ class Two:
 
     def __init__(self, affinity: dict[str, Any] | None = None, may_list_nodes: bool = True) -> None:
         self._affinity, self._may_list_nodes = affinity or {}, may_list_nodes
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def job(self, kind: JobKind, name: str) -> dict[str, Any]:
         return {"metadata": {"name": name, "uid": "1"}, "spec": {}}
@@ -52,11 +52,11 @@ class Two:
         return [{"metadata": meta, "spec": {"affinity": self._affinity}, "status": status}]
 
     def events(self, thing: dict[str, Any]) -> list[dict[str, Any]]:
-        self.asked.append("events")
+        self.requests.append("events")
         return []
 
     def nodes(self) -> list[dict[str, Any]]:
-        self.asked.append("nodes")
+        self.requests.append("nodes")
         if not self._may_list_nodes:
             raise Refused("may not list nodes")
         return [{"metadata": {"name": name}} for name in ("small", "large")]
@@ -96,6 +96,6 @@ def test_nodes_that_may_not_be_listed_are_not_known(job: JobSpec) -> None:
 def test_events_and_nodes_are_asked_for_once_a_job_has_waited_for_a_minute(job: JobSpec) -> None:
     kube = Two()
     nodes_of(job, kube, RECOVERY - 1)
-    assert kube.asked == []
+    assert kube.requests == []
     nodes_of(job, kube)
-    assert kube.asked == ["events", "nodes"]
+    assert kube.requests == ["events", "nodes"]

@@ -22,8 +22,8 @@ def seen(job: JobSpec) -> Any:
     ) -> Starts:
         pods = tuple({"metadata": {"name": uid, "uid": uid}, **pod} for uid in uids)
         beats = {0: Heartbeat(0, "", "training", step, "node", 0.0)}
-        found = {"metadata": {"name": "job", "uid": job_uid}}
-        return starts.after(status_of(job_of(job), JobState(stage), pods=pods, heartbeats=beats, found=found))
+        job_object = {"metadata": {"name": "job", "uid": job_uid}}
+        return starts.after(status_of(job_of(job), JobState(stage), pods=pods, heartbeats=beats, watched=job_object))
 
     return after
 

@@ -88,8 +88,8 @@ class Launchers(Supervised):
 
     def attempt_of(self, pod: Any) -> Attempt | None:
         """The attempt that a pod's rank is part of."""
-        found = [attempt for attempt in self.ranks.attempts.values() if uid(pod) in attempt.ranks]
-        return found[0] if found else None
+        attempts = [attempt for attempt in self.ranks.attempts.values() if uid(pod) in attempt.ranks]
+        return attempts[0] if attempts else None
 
     @rule(which=st.integers(0, 2))
     def pod_is_deleted(self, which: int) -> None:
@@ -156,13 +156,13 @@ class Launchers(Supervised):
     def quota_is_taken(self, free: int, is_preempted: bool) -> None:
         """Others need room in the queue, and the job's too if theirs is the higher priority."""
         self.cluster.free_quota = free
-        self.cluster.preempted = {uid(job) for job in self.cluster.made.values()} if is_preempted else set()
+        self.cluster.preempted = {uid(job) for job in self.cluster.created.values()} if is_preempted else set()
         self.ranks.starts = 0
 
     @rule(what=st.sampled_from(["image", "container", "volume", "pods", "operator", "quota", *RIGHTS]))
-    def something_is_broken(self, what: str) -> None:
+    def something_is_broken(self, cause: str) -> None:
         """What a job needs is not there."""
-        self.lack(what)
+        self.lack(cause)
         self.ranks.starts = 0
         self.supervise(10)
 

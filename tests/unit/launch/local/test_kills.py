@@ -16,7 +16,7 @@ def vmstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "expected"),
     [
         (
             3,
@@ -29,10 +29,10 @@ def vmstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ],
 )
 def test_memory_is_blamed_where_the_kernel_counted_a_kill(
-    vmstat: Path, before: int | None, now: str, said: str
+    vmstat: Path, before: int | None, now: str, expected: str
 ) -> None:
     vmstat.write_text(now)
-    assert why_killed(before).startswith(said)
+    assert why_killed(before).startswith(expected)
     assert "strategy fsdp needs less" in why_killed(before)
 
 

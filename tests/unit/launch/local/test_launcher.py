@@ -25,11 +25,11 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
+def checked_jobs(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
     """The jobs of which it was asked whether they fit."""
-    asked: list[JobSpec] = []
-    monkeypatch.setattr(launcher, "refuse_what_cannot_fit", lambda run, spec: asked.append(spec))
-    return asked
+    checked_jobs: list[JobSpec] = []
+    monkeypatch.setattr(launcher, "check_that_it_fits", lambda run, spec: checked_jobs.append(spec))
+    return checked_jobs
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_more_than_one_node_is_refused_here(job: JobSpec, run: Run) -> None:
 
 
 def test_what_cannot_fit_is_not_begun(
-    job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch, asked: list[JobSpec]
+    job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch, checked_jobs: list[JobSpec]
 ) -> None:
     script("raise SystemExit('begun')")
 
@@ -71,17 +71,17 @@ def test_what_cannot_fit_is_not_begun(
         raise InputError("too large")
 
     with monkeypatch.context() as patch:
-        patch.setattr(launcher, "refuse_what_cannot_fit", refuse)
+        patch.setattr(launcher, "check_that_it_fits", refuse)
         with pytest.raises(InputError, match="too large"):
             LocalLauncher(run).run(job, watch)
     assert not (Path(job.logs) / "teacher.log").exists()
     LocalLauncher(run).run(job, watch)
-    assert asked == [job]
+    assert checked_jobs == [job]
 
 
-@pytest.mark.parametrize(("processes", "place"), [(1, ["0", "0", "1"]), (2, [None, None, None])])
+@pytest.mark.parametrize(("processes", "expected"), [(1, ["0", "0", "1"]), (2, [None, None, None])])
 def test_a_lone_worker_is_told_its_place_and_torchrun_tells_several(
-    job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch, processes: int, place: list[str | None]
+    job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch, processes: int, expected: list[str | None]
 ) -> None:
     names = ["RANK", "LOCAL_RANK", "WORLD_SIZE"]
     for name in names:
@@ -90,7 +90,7 @@ def test_a_lone_worker_is_told_its_place_and_torchrun_tells_several(
     spec = with_resources(job, processes=processes)
     assert LocalLauncher(run).run(spec, watch) == Outcome(0)
     environment = json.loads(Path(f"{spec.path}.environment").read_text())
-    assert [environment.get(name) for name in names] == place
+    assert [environment.get(name) for name in names] == expected
     assert environment["OMP_NUM_THREADS"] == "3"
 
 
@@ -132,8 +132,8 @@ def test_an_exception_of_the_watch_ends_the_job(job: JobSpec, run: Run, script: 
 # How it ended
 
 
-def outcome(job: JobSpec, run: Run, script: Script, code: int, said: dict[int, Outcome]) -> Outcome:
-    for rank, word in said.items():
+def outcome(job: JobSpec, run: Run, script: Script, code: int, outcomes: dict[int, Outcome]) -> Outcome:
+    for rank, word in outcomes.items():
         word.write(Path(job.folder) / f"said-{rank}.json")
     script(
         "import glob, os, signal, sys\n"
@@ -152,7 +152,7 @@ SILENT = Outcome(FAILED, "rank 1 ended with exit code 1", "unreported", at=5.0)
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("outcomes", "expected"),
     [
         ({0: ECHO, -1: KILLED}, KILLED),
         ({0: ECHO, 1: RAISED, -1: SILENT}, RAISED),
@@ -162,9 +162,9 @@ SILENT = Outcome(FAILED, "rank 1 ended with exit code 1", "unreported", at=5.0)
     ],
 )
 def test_the_cause_is_told_and_not_what_followed_from_it(
-    job: JobSpec, run: Run, script: Script, said: dict[int, Outcome], expected: Outcome
+    job: JobSpec, run: Run, script: Script, outcomes: dict[int, Outcome], expected: Outcome
 ) -> None:
-    assert outcome(job, run, script, 1, said) == expected
+    assert outcome(job, run, script, 1, outcomes) == expected
 
 
 def test_a_job_whose_ranks_all_ended_well_has(job: JobSpec, run: Run, script: Script) -> None:
@@ -177,22 +177,24 @@ def test_a_death_by_sigkill_is_explained_by_memory(
     counts = iter([3, 4])
     monkeypatch.setattr(launcher, "ended_for_memory", lambda: next(counts))
     monkeypatch.setattr(kills, "ended_for_memory", lambda: next(counts))
-    found = outcome(with_resources(job, processes=1), run, script, -signal.SIGKILL, {})
-    assert (found.exit_code, found.kind) == (FAILED, "killed")
-    assert found.message.startswith("rank 0 ended with signal SIGKILL. The kernel's OOM killer ended 1 on")
+    result = outcome(with_resources(job, processes=1), run, script, -signal.SIGKILL, {})
+    assert (result.exit_code, result.kind) == (FAILED, "killed")
+    assert result.message.startswith("rank 0 ended with signal SIGKILL. The kernel's OOM killer ended 1 on")
     for fix in ("batch_size", "gradient_accumulation_steps", "fsdp", "run again to resume"):
-        assert fix in found.message
+        assert fix in result.message
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [(-signal.SIGSEGV, "rank 0 ended with signal SIGSEGV. Its output is in "), (7, "rank 0 ended with exit code 7. ")],
 )
-def test_another_death_is_named_without_a_guess(job: JobSpec, run: Run, script: Script, code: int, words: str) -> None:
-    found = outcome(with_resources(job, processes=1), run, script, code, {})
-    assert found.exit_code == FAILED
-    assert words in found.message
-    assert "memory" not in found.message
+def test_another_death_is_named_without_a_guess(
+    job: JobSpec, run: Run, script: Script, code: int, message: str
+) -> None:
+    result = outcome(with_resources(job, processes=1), run, script, code, {})
+    assert result.exit_code == FAILED
+    assert message in result.message
+    assert "memory" not in result.message
 
 
 # Whom torchrun saw failing: by rank, the second and the exit code

@@ -11,7 +11,7 @@ from tests.unit.jobs.specs import evaluation_spec, job_spec, with_resources
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local import refusal
-from understudy.launch.local.refusal import refuse_what_cannot_fit
+from understudy.launch.local.refusal import check_that_it_fits
 from understudy.models.facts import WEIGHTS
 from understudy.plan.certain import Held, training_disk, training_memory
 from understudy.recipe import Degrees, Train
@@ -30,11 +30,11 @@ class Machine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    found = Machine()
-    monkeypatch.setattr(refusal, "weighed", lambda *_: found.held)
-    monkeypatch.setattr(refusal, "free_memory", lambda: found.memory)
-    monkeypatch.setattr(refusal, "free_disk", lambda _: found.disk)
-    return found
+    faked = Machine()
+    monkeypatch.setattr(refusal, "weighed", lambda *_: faked.held)
+    monkeypatch.setattr(refusal, "free_memory", lambda: faked.memory)
+    monkeypatch.setattr(refusal, "free_disk", lambda _: faked.disk)
+    return faked
 
 
 def training(folder: Path, processes: int = 1, **train: Any) -> JobSpec:
@@ -44,7 +44,7 @@ def training(folder: Path, processes: int = 1, **train: Any) -> JobSpec:
 
 
 @pytest.mark.parametrize(
-    ("processes", "strategy", "words"),
+    ("processes", "strategy", "message"),
     [
         (1, "single", r"take 8\.00 GiB of memory, .* and 7\.00 GiB are free here; take a smaller model, or a machine"),
         (2, "ddp", r"take 16\.00 GiB of memory, .* 7\.00 GiB are free here; take a smaller model"),
@@ -52,41 +52,43 @@ def training(folder: Path, processes: int = 1, **train: Any) -> JobSpec:
     ],
 )
 def test_too_little_memory_is_told_with_both_numbers(
-    tmp_path: Path, machine: Machine, processes: int, strategy: str, words: str
+    tmp_path: Path, machine: Machine, processes: int, strategy: str, message: str
 ) -> None:
     machine.memory = 7 * GIB
-    with pytest.raises(InputError, match=rf"^student\.train: weights, gradients and the optimiser's state {words}"):
-        refuse_what_cannot_fit(RUN, training(tmp_path, processes, strategy=strategy))
+    with pytest.raises(InputError, match=rf"^student\.train: weights, gradients and the optimiser's state {message}"):
+        check_that_it_fits(RUN, training(tmp_path, processes, strategy=strategy))
 
 
 def test_shards_are_the_fix_where_they_are_enough(tmp_path: Path, machine: Machine) -> None:
     machine.memory = 9 * GIB
     with pytest.raises(InputError, match=r"strategy: fsdp holds them once, and not 2 times$"):
-        refuse_what_cannot_fit(RUN, training(tmp_path, 2, strategy="ddp"))
-    refuse_what_cannot_fit(RUN, training(tmp_path, 2, strategy="fsdp"))
+        check_that_it_fits(RUN, training(tmp_path, 2, strategy="ddp"))
+    check_that_it_fits(RUN, training(tmp_path, 2, strategy="fsdp"))
 
 
 def test_too_little_disk_is_told_with_both_numbers(tmp_path: Path, machine: Machine) -> None:
     machine.disk = 8 * GIB
-    words = (
+    message = (
         r"student\.train: checkpoints and the finished model take 9\.00 GiB of disk .* 8\.00 GiB are free in (.*); make"
     )
-    with pytest.raises(InputError, match=words) as told:
-        refuse_what_cannot_fit(RUN, training(tmp_path))
-    assert f"free in {tmp_path};" in str(told.value)
-    refuse_what_cannot_fit(RUN, training(tmp_path, checkpoint_every=1000))
+    with pytest.raises(InputError, match=message) as caught:
+        check_that_it_fits(RUN, training(tmp_path))
+    assert f"free in {tmp_path};" in str(caught.value)
+    check_that_it_fits(RUN, training(tmp_path, checkpoint_every=1000))
 
 
-@pytest.mark.parametrize("place", ["checkpoints/step-7", "attempt.0.abc/checkpoints/step-7"])
-def test_a_training_that_goes_on_needs_room_for_its_model_alone(tmp_path: Path, machine: Machine, place: str) -> None:
+@pytest.mark.parametrize("subfolder", ["checkpoints/step-7", "attempt.0.abc/checkpoints/step-7"])
+def test_a_training_that_goes_on_needs_room_for_its_model_alone(
+    tmp_path: Path, machine: Machine, subfolder: str
+) -> None:
     """It may have written its last checkpoint."""
     job = training(tmp_path)
     machine.disk = 2 * GIB - 100
-    (Path(job.folder) / place).mkdir(parents=True)
+    (Path(job.folder) / subfolder).mkdir(parents=True)
     with pytest.raises(InputError, match=r"take 2\.00 GiB of disk"):
-        refuse_what_cannot_fit(RUN, job)
-    (Path(job.folder) / place / "rank").write_bytes(bytes(100))  # what is there already makes way, or is kept
-    refuse_what_cannot_fit(RUN, job)
+        check_that_it_fits(RUN, job)
+    (Path(job.folder) / subfolder / "rank").write_bytes(bytes(100))  # what is there already makes way, or is kept
+    check_that_it_fits(RUN, job)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
@@ -111,9 +113,9 @@ def test_a_job_is_refused_where_it_takes_more_than_there_is_and_nowhere_else(
         setattr(machine, name, max(0, takes + more))
         if takes > max(0, takes + more):
             with pytest.raises(InputError, match=f"of {name}"):
-                refuse_what_cannot_fit(RUN, job)
+                check_that_it_fits(RUN, job)
         else:
-            refuse_what_cannot_fit(RUN, job)
+            check_that_it_fits(RUN, job)
 
 
 def measuring(folder: Path, processes: int, strategy: str) -> JobSpec:
@@ -141,12 +143,12 @@ def test_an_evaluation_that_cannot_hold_its_models_is_refused(
     job = measuring(tmp_path, processes, strategy)
     machine.memory = memory
     if fix is None:
-        refuse_what_cannot_fit(RUN, job)
+        check_that_it_fits(RUN, job)
         return
     with pytest.raises(InputError, match=rf"^evaluate: the weights of teacher, student take .* free here; {fix}$"):
-        refuse_what_cannot_fit(RUN, job)
+        check_that_it_fits(RUN, job)
 
 
 def test_degrees_that_fit_no_process_are_the_job_s_to_tell(tmp_path: Path, machine: Machine) -> None:
     machine.memory = machine.disk = 0
-    refuse_what_cannot_fit(RUN, training(tmp_path, 3, strategy="hsdp"))
+    check_that_it_fits(RUN, training(tmp_path, 3, strategy="hsdp"))

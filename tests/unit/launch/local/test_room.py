@@ -34,7 +34,7 @@ TOTAL = f"cache 9\nactive_file {9 * MIB}\ntotal_active_file {20 * MIB}\ntotal_in
 
 
 @pytest.mark.parametrize(
-    ("group", "groups", "swap", "found"),
+    ("group", "groups", "swap", "free"),
     [
         ("0::/", {}, 0, 1000),  # no group with a limit
         ("0::/", {}, 50, 1050),  # swap is memory, too
@@ -61,9 +61,9 @@ TOTAL = f"cache 9\nactive_file {9 * MIB}\ntotal_active_file {20 * MIB}\ntotal_in
     ],
 )
 def test_the_least_of_machine_and_groups_is_free(
-    tmp_path: Path, group: str, groups: dict[str, str | int], swap: int, found: int
+    tmp_path: Path, group: str, groups: dict[str, str | int], swap: int, free: int
 ) -> None:
-    assert left(tmp_path, group, groups, swap) == found
+    assert left(tmp_path, group, groups, swap) == free
 
 
 def test_this_machine_has_some_and_no_more_than_there_is() -> None:

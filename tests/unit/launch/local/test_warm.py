@@ -63,10 +63,10 @@ class Driven:
 
     def start(self, name: str) -> tuple[warm.Worker | None, Path]:
         """A worker that runs until its file is removed."""
-        place = self.folder / name
-        place.touch()
+        path = self.folder / name
+        path.touch()
         environment = {"COLOUR": "blue", "PATH": os.environ["PATH"]}
-        return warm.start(self.run, "tasks", str(place), environment, self.folder / f"{name}.log"), place
+        return warm.start(self.run, "tasks", str(path), environment, self.folder / f"{name}.log"), path
 
 
 def is_met(condition: Callable[[], object], seconds: float = 60) -> bool:
@@ -84,53 +84,53 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driven]:
     assert is_met(driven.server.is_gone, 5), "the warm process outlived its driver"
 
 
-def pid(place: Path) -> int:
-    assert is_met(place.with_suffix(".pid").exists)
-    assert is_met(lambda: place.with_suffix(".pid").read_text())
-    return int(place.with_suffix(".pid").read_text())
+def pid(path: Path) -> int:
+    assert is_met(path.with_suffix(".pid").exists)
+    assert is_met(lambda: path.with_suffix(".pid").read_text())
+    return int(path.with_suffix(".pid").read_text())
 
 
 def test_a_worker_has_torch_and_only_its_own_environment(driven: Driven) -> None:
-    worker, place = driven.start("colour")
+    worker, path = driven.start("colour")
     assert worker is not None
     assert worker.poll() is None
-    pid(place)
-    place.unlink()
+    pid(path)
+    path.unlink()
     assert worker.wait() == 7
     assert worker.poll() == 7
     assert (driven.folder / "colour.log").read_text() == "True blue False\n"
 
 
 def test_a_killed_worker_is_a_death_by_signal(driven: Driven) -> None:
-    worker, place = driven.start("killed")
+    worker, path = driven.start("killed")
     assert worker is not None
-    os.kill(pid(place), signal.SIGKILL)
+    os.kill(pid(path), signal.SIGKILL)
     assert is_met(lambda: worker.poll() is not None)
     assert worker.wait() == -signal.SIGKILL
 
 
 def test_a_worker_can_be_killed_by_its_step(driven: Driven) -> None:
-    worker, place = driven.start("ended")
+    worker, path = driven.start("ended")
     assert worker is not None
-    process = Process.of(pid(place))
+    process = Process.of(pid(path))
     worker.kill()
     assert worker.wait() == -signal.SIGKILL
     assert is_met(process.is_gone, 5)
 
 
 def test_a_worker_dies_with_its_step(driven: Driven) -> None:
-    worker, place = driven.start("orphan")
+    worker, path = driven.start("orphan")
     assert worker is not None
-    process = Process.of(pid(place))
+    process = Process.of(pid(path))
     worker._connection.close()  # as the kernel does for a killed step
     assert is_met(process.is_gone, 5)
 
 
 def test_a_worker_that_ends_with_its_step_does_no_harm(driven: Driven) -> None:
     for number in range(20):
-        worker, place = driven.start(f"both-{number}")
+        worker, path = driven.start(f"both-{number}")
         assert worker is not None
-        process = Process.of(pid(place))
+        process = Process.of(pid(path))
         os.kill(process.pid, signal.SIGKILL)
         worker._connection.close()
         assert is_met(process.is_gone, 5)
@@ -139,9 +139,9 @@ def test_a_worker_that_ends_with_its_step_does_no_harm(driven: Driven) -> None:
 
 def test_workers_of_a_warm_process_that_is_killed_die_and_the_next_start_as_usual(tmp_path: Path) -> None:
     driven = Driven(tmp_path)
-    worker, place = driven.start("first")
+    worker, path = driven.start("first")
     assert worker is not None
-    process = Process.of(pid(place))
+    process = Process.of(pid(path))
     os.kill(driven.server.pid, signal.SIGKILL)
     assert worker.wait() == -signal.SIGKILL
     assert is_met(process.is_gone, 5)

@@ -61,12 +61,12 @@ def test_what_that_process_does(tmp_path: Path, text_examples: Path, monkeypatch
 def test_files_and_code_of_one_s_own_take_no_process(
     tmp_path: Path, run: Run, text_examples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weighing, "_asked", lambda *_: pytest.fail("a process was asked"))
+    monkeypatch.setattr(weighing, "_built_size", lambda *_: pytest.fail("a process was asked"))
     fetched = spec(tmp_path / "fetched", text_examples, GPT, initial=saved(tmp_path / "initial", 33))
     assert weighed(run, fetched, work_of(fetched)) == Held(33, 0)
-    own = spec(tmp_path / "own", text_examples, {"factory": "mine:model"})
-    assert isinstance(work_of(own).model, FactoryModel)
-    assert weighed(run, own, work_of(own)) == Held(0, 0)
+    job = spec(tmp_path / "own", text_examples, {"factory": "mine:model"})
+    assert isinstance(work_of(job).model, FactoryModel)
+    assert weighed(run, job, work_of(job)) == Held(0, 0)
 
 
 def test_what_a_process_leaves_that_ends_early_is_no_weight(

@@ -61,9 +61,9 @@ def pod_template(
     }
     if resources.priority:
         pod["priorityClassName"] = resources.priority
-    wanted = affinity(cluster, pool, near={KEY: identity.labels[KEY]})
-    if wanted:
-        pod["affinity"] = wanted
+    pod_affinity = affinity(cluster, pool, near={KEY: identity.labels[KEY]})
+    if pod_affinity:
+        pod["affinity"] = pod_affinity
     labels = identity.labels | cluster.store_label | NO_SIDECAR
     return patched({"metadata": {"labels": labels}, "spec": pod}, pool.pod_patch)
 
@@ -77,16 +77,16 @@ def _sources(resources: Resources, cluster: Cluster) -> dict[str, VolumeSource]:
 
 
 def _container(kind: JobKind, spec: JobSpec, resources: Resources, cluster: Cluster, pool: Pool) -> Container:
-    asked = dict(requests(resources, pool))
+    resource_requests = dict(requests(resources, pool))
     mounts: list[VolumeMount] = [{"name": "shm", "mountPath": "/dev/shm"}]
     if cluster.cache:
         mounts.append({"name": "cache", "mountPath": CACHE})
-    made = container(kind.container, cluster, command(spec), [*mounts, *_store_mounts(spec, cluster)])
-    made["env"] = _environment(spec, cluster)
+    rendered = container(kind.container, cluster, command(spec), [*mounts, *_store_mounts(spec, cluster)])
+    rendered["env"] = _environment(spec, cluster)
     # No limit for CPU: a rank may use spare cores, which can be taken back, unlike memory.
-    limits = {name: value for name, value in asked.items() if name != "cpu"}
-    made["resources"] = {"requests": asked, "limits": limits}
-    return made
+    limits = {name: value for name, value in resource_requests.items() if name != "cpu"}
+    rendered["resources"] = {"requests": resource_requests, "limits": limits}
+    return rendered
 
 
 def _store_mounts(spec: JobSpec, cluster: Cluster) -> list[VolumeMount]:
@@ -135,16 +135,16 @@ def _cache(cluster: Cluster) -> dict[str, str]:
     """Environment variables of the node agent's cache."""
     if not cluster.cache:
         return {}
-    known = {node_cache.CACHE: CACHE}
+    variables = {node_cache.CACHE: CACHE}
     limit = (cluster.cache.get("emptyDir") or {}).get("sizeLimit")
     if limit:
-        known[node_cache.LIMIT] = str(int(amount(str(limit))))
-    return known
+        variables[node_cache.LIMIT] = str(int(amount(str(limit))))
+    return variables
 
 
-def _toleration(what: str) -> Toleration:
+def _toleration(condition: str) -> Toleration:
     """How long a pod stays on a node that does not respond: by default Kubernetes waits for 300 s."""
-    key = f"node.kubernetes.io/{what}"
+    key = f"node.kubernetes.io/{condition}"
     return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": GONE_NODE}
 
 

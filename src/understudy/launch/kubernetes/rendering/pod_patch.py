@@ -27,27 +27,27 @@ def patched(template: PodTemplate, patch: PodPatch) -> PodTemplate:
     if "topologySpreadConstraints" in added:
         spec["topologySpreadConstraints"] = added["topologySpreadConstraints"]
     spec["volumes"] = [*spec["volumes"], *added.get("volumes", ())]
-    for one in added.get("containers", ()):
-        spec["containers"] = [_container(spec["containers"][0], one)]
+    for changes in added.get("containers", ()):
+        spec["containers"] = [_container(spec["containers"][0], changes)]
     return {"metadata": metadata, "spec": spec}
 
 
-def _container(ours: Container, patch: ContainerPatch) -> Container:
-    made = ours.copy()
-    given = {variable["name"]: variable for variable in patch.get("env", ())}
-    made["env"] = [*(one for one in ours["env"] if one["name"] not in given), *given.values()]
-    made["volumeMounts"] = [*ours["volumeMounts"], *patch.get("volumeMounts", ())]
-    made["resources"] = _resources(ours["resources"], patch.get("resources", {}))
-    return made
+def _container(original: Container, patch: ContainerPatch) -> Container:
+    merged = original.copy()
+    replacements = {variable["name"]: variable for variable in patch.get("env", ())}
+    merged["env"] = [*(entry for entry in original["env"] if entry["name"] not in replacements), *replacements.values()]
+    merged["volumeMounts"] = [*original["volumeMounts"], *patch.get("volumeMounts", ())]
+    merged["resources"] = _resources(original["resources"], patch.get("resources", {}))
+    return merged
 
 
-def _resources(ours: ResourceRequirements, patch: ResourcesPatch) -> ResourceRequirements:
+def _resources(original: ResourceRequirements, patch: ResourcesPatch) -> ResourceRequirements:
     """Merge resources. A limit is also the default request: extended resources and huge pages need them equal."""
     limits = patch.get("limits", {})
-    made: ResourceRequirements = {
-        "requests": ours["requests"] | limits | patch.get("requests", {}),
-        "limits": ours["limits"] | limits,
+    merged: ResourceRequirements = {
+        "requests": original["requests"] | limits | patch.get("requests", {}),
+        "limits": original["limits"] | limits,
     }
     if "claims" in patch:
-        made["claims"] = patch["claims"]
-    return made
+        merged["claims"] = patch["claims"]
+    return merged

@@ -25,7 +25,7 @@ from understudy.launch.kubernetes.rendering.pod import pod_template
 from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
-KEPT = 24 * 3600  # seconds that a finished job is kept, for inspection
+RETENTION = 24 * 3600  # seconds that a finished job is kept, for inspection
 
 
 def render(
@@ -72,7 +72,7 @@ def _spec(spec: JobSpec, identity: Identity, template: PodTemplate) -> Any:
             max_restarts=0,
             n_proc_per_node=spec.processes,
         ),
-        run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="All", ttl_seconds_after_finished=KEPT),
+        run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="All", ttl_seconds_after_finished=RETENTION),
         pytorch_replica_specs={
             "Worker": KubeflowOrgV1ReplicaSpec(replicas=spec.nodes, restart_policy="ExitCode", template=template)
         },

@@ -30,11 +30,11 @@ from understudy.kube.settings import CERTIFICATES, CONFIG, ENVIRONMENT, FETCHING
 
 VARIABLE = "UNDERSTUDY_TASK"
 PRIVATE = ("MLFLOW_", "UNDERSTUDY_")  # variables of the launcher itself
-KEPT = ("store", "cache")  # volumes that no task may replace
+PROTECTED = ("store", "cache")  # volumes that no task may replace
 GPUS = ("gpu", "mig-")  # prefixes of GPU resources' names, after the vendor's
 
 
-class Asked(BaseModel):
+class TaskResources(BaseModel):
     """Amounts by resource name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,13 +59,13 @@ class TaskConfig(BaseModel):
     env: tuple[Variable, ...] = ()
     volumes: tuple[Volume, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
-    resources: Asked = Asked()
+    resources: TaskResources = TaskResources()
 
     @property
     def gpus(self) -> dict[str, str]:
         """The number of the task's GPUs, by resource name."""
-        asked = self.resources.whole["requests"]
-        return {name: count for name, count in asked.items() if name.partition("/")[2].startswith(GPUS)}
+        requested = self.resources.whole["requests"]
+        return {name: count for name, count in requested.items() if name.partition("/")[2].startswith(GPUS)}
 
     def merged(self, template: PodTemplate, spec: JobSpec, cluster: Cluster) -> PodTemplate:
         """Merge the task's settings into a pod template.
@@ -81,9 +81,9 @@ class TaskConfig(BaseModel):
         self._check_gpus(spec)
         pod = template["spec"].copy()
         container = pod["containers"][0].copy()
-        wanted = _affinity(pod.get("affinity"), self.affinity)
-        if wanted:
-            pod["affinity"] = wanted
+        pod_affinity = _affinity(pod.get("affinity"), self.affinity)
+        if pod_affinity:
+            pod["affinity"] = pod_affinity
         pod["nodeSelector"] = pod["nodeSelector"] | self.node_selector
         pod["tolerations"] = self._tolerations(pod["tolerations"])
         container["env"] = self._environment(container["env"])
@@ -103,21 +103,25 @@ class TaskConfig(BaseModel):
 
     def _tolerations(self, ours: list[Toleration]) -> list[Toleration]:
         """Merge tolerations. The task's replaces ours for the same taint, even if it only adds a duration."""
-        kept = [one for one in ours if not any(_replaces(given, one) for given in self.tolerations)]
-        return [*kept, *self.tolerations]
+        unmatched = [
+            toleration
+            for toleration in ours
+            if not any(_replaces(replacement, toleration) for replacement in self.tolerations)
+        ]
+        return [*unmatched, *self.tolerations]
 
     def _environment(self, ours: list[Variable]) -> list[Variable]:
         """Merge variables. The task's stay as given, without those that only launchers may read."""
-        given = {variable["name"]: variable for variable in self.env if not _is_private(variable)}
-        return [*(found for found in ours if found["name"] not in given), *given.values()]
+        replacements = {variable["name"]: variable for variable in self.env if not _is_private(variable)}
+        return [*(entry for entry in ours if entry["name"] not in replacements), *replacements.values()]
 
     def _resources(self, ours: ResourceRequirements) -> ResourceRequirements:
         """Merge resources. The task's request and limit both replace ours, of which either could contradict them."""
-        given = self.resources.whole
-        named = given["requests"].keys()
+        task = self.resources.whole
+        named = task["requests"].keys()
         requests = {name: amount for name, amount in ours["requests"].items() if name not in named}
         limits = {name: amount for name, amount in ours["limits"].items() if name not in named}
-        return {**ours, "requests": requests | given["requests"], "limits": limits | given["limits"]}
+        return {**ours, "requests": requests | task["requests"], "limits": limits | task["limits"]}
 
     def _mount(
         self, mounts_before: list[VolumeMount], volumes_before: list[Volume], spec: JobSpec, cluster: Cluster
@@ -130,16 +134,16 @@ class TaskConfig(BaseModel):
         volumes = {volume["name"]: volume for volume in volumes_before}
         ours = frozenset(volumes)
         mounts = {posixpath.normpath(mount["mountPath"]): mount for mount in mounts_before}
-        kept = {path: mount["name"] for path, mount in mounts.items() if mount["name"] in KEPT}
-        kept[cluster.mount] = "store"
+        protected = {path: mount["name"] for path, mount in mounts.items() if mount["name"] in PROTECTED}
+        protected[cluster.mount] = "store"
         home = posixpath.relpath(spec.folder, cluster.mount).split("/")[0]  # the store's folder on the claim
         for mount in self.volume_mounts:
             path, volume = "/" + posixpath.normpath(mount["mountPath"]).lstrip("/"), sources[mount["name"]]
             is_store = (volume.get("persistentVolumeClaim") or {}).get("claimName") == cluster.claim
             if _is_launchers(volume) or (is_store and path == cluster.mount):
                 continue
-            if path in kept or path.startswith(f"{cluster.mount}/"):
-                where = kept.get(path, "store")
+            if path in protected or path.startswith(f"{cluster.mount}/"):
+                where = protected.get(path, "store")
                 raise InputError(f"the KFP task mounts {mount['name']} at {path}, the {where}'s path; move it")
             if is_store:
                 _refuse_the_store(mount, home)
@@ -176,10 +180,10 @@ def hand_over(values: Mapping[str, Any] | None) -> None:
     Args:
         values: the fields of kfp's TaskConfig; None for those that were not set.
     """
-    found = {name: value for name, value in (values or {}).items() if value is not None}
+    settings = {name: value for name, value in (values or {}).items() if value is not None}
     os.environ.pop(VARIABLE, None)
-    if found:
-        os.environ[VARIABLE] = json.dumps(found)
+    if settings:
+        os.environ[VARIABLE] = json.dumps(settings)
 
 
 def of_this_step() -> TaskConfig:
@@ -192,15 +196,15 @@ def of_this_step() -> TaskConfig:
         return TaskConfig.model_validate_json(os.environ.get(VARIABLE, "{}"))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or VARIABLE
-        raise InputError(f"what is set on the KFP task cannot go to its job: {place}: {first['msg']}") from error
+        field = ".".join(str(part) for part in first["loc"]) or VARIABLE
+        raise InputError(f"what is set on the KFP task cannot go to its job: {field}: {first['msg']}") from error
 
 
-def _replaces(given: Toleration, ours: Toleration) -> bool:
+def _replaces(theirs: Toleration, ours: Toleration) -> bool:
     """Whether a toleration matches the taint of ours: key, value and effect."""
-    if given.get("effect") not in (None, "", ours.get("effect")):
+    if theirs.get("effect") not in (None, "", ours.get("effect")):
         return False
-    return _taint(given) == _taint(ours)
+    return _taint(theirs) == _taint(ours)
 
 
 def _taint(toleration: Toleration) -> tuple[str | None, str, str]:
@@ -208,15 +212,15 @@ def _taint(toleration: Toleration) -> tuple[str | None, str, str]:
     return toleration.get("key"), toleration.get("operator") or "Equal", toleration.get("value") or ""
 
 
-def _affinity(ours: Affinity | None, given: Affinity) -> Affinity:
+def _affinity(ours: Affinity | None, theirs: Affinity) -> Affinity:
     """Merge affinities by kind and rule: a pool's requirement stays if the task only has preferences."""
     merged = ours.copy() if ours else Affinity()
-    if "nodeAffinity" in given:
-        merged["nodeAffinity"] = merged.get("nodeAffinity", {}) | given["nodeAffinity"]
-    if "podAffinity" in given:
-        merged["podAffinity"] = {**merged.get("podAffinity", PodAffinity()), **given["podAffinity"]}
-    if "podAntiAffinity" in given:
-        merged["podAntiAffinity"] = {**merged.get("podAntiAffinity", PodAffinity()), **given["podAntiAffinity"]}
+    if "nodeAffinity" in theirs:
+        merged["nodeAffinity"] = merged.get("nodeAffinity", {}) | theirs["nodeAffinity"]
+    if "podAffinity" in theirs:
+        merged["podAffinity"] = {**merged.get("podAffinity", PodAffinity()), **theirs["podAffinity"]}
+    if "podAntiAffinity" in theirs:
+        merged["podAntiAffinity"] = {**merged.get("podAntiAffinity", PodAffinity()), **theirs["podAntiAffinity"]}
     return merged
 
 

@@ -89,10 +89,10 @@ def _once_each(mounts: list[VolumeMount]) -> list[list[VolumeMount]]:
     """Split mounts into lists with each volume once: a list with the store twice was rejected as a duplicate."""
     lists: list[list[VolumeMount]] = [[]]
     for mount in mounts:
-        names = [{taken["name"] for taken in found} for found in lists]
-        place = next((place for place, taken in enumerate(names) if mount["name"] not in taken), len(lists))
-        lists[place:] = lists[place:] or [[]]
-        lists[place].append(mount)
+        names = [{used["name"] for used in mounts_once} for mounts_once in lists]
+        index = next((index for index, used in enumerate(names) if mount["name"] not in used), len(lists))
+        lists[index:] = lists[index:] or [[]]
+        lists[index].append(mount)
     return lists
 
 
@@ -121,11 +121,11 @@ def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> Non
             f"{where}.priority: {priority}; a TrainJob has the priority of its TrainingRuntime {RUNTIME} "
             f"({has or 'none'}). Patch priorityClassName there, leave the setting out, {ELSE}"
         )
-    period, given = resources.termination_grace_period, int(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE))
-    if period > given:
+    period, allowed = resources.termination_grace_period, int(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE))
+    if period > allowed:
         raise InputError(
-            f"{where}.termination_grace_period: {period}; the TrainingRuntime {RUNTIME} gives a pod {given} s. Patch "
-            f"terminationGracePeriodSeconds there, take {given} or less, {ELSE}"
+            f"{where}.termination_grace_period: {period}; the TrainingRuntime {RUNTIME} gives a pod {allowed} s. Patch "
+            f"terminationGracePeriodSeconds there, take {allowed} or less, {ELSE}"
         )
     _check_patch(pod, cluster.pool_of(resources, where).pod_patch)
     group = fs_group(cluster)

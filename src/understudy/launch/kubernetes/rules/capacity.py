@@ -12,10 +12,10 @@ from understudy.launch.kubernetes.status import JobStatus
 
 def too_few_nodes(status: JobStatus, history: History) -> Decision | None:
     """Resize to fewer nodes, if the recipe allows it and the cluster has had a minute to provide all of them."""
-    if status.found is None or history.seconds_in_state(status) < RECOVERY or is_scaling(status.events):
+    if status.watched is None or history.seconds_in_state(status) < RECOVERY or is_scaling(status.events):
         return None
     spec = status.job.spec
-    nodes = elastic.smaller_size(spec, status.found, status.state, status.pods)
+    nodes = elastic.smaller_size(spec, status.watched, status.state, status.pods)
     if nodes is None:
         return None
     return Resize(nodes, f"asking for {nodes} of {spec.nodes} nodes: {status.state.detail}")

@@ -12,8 +12,8 @@ from understudy.launch.kubernetes.status import JobStatus
 def rank_failed_before(status: JobStatus, history: History) -> Decision | None:
     """Announce failures of earlier attempts: the operator, or the node agents, restart the ranks by themselves."""
     news = status.failures[history.announced :]
-    words = tuple(f"restarting at the last checkpoint: {outcome.message}" for outcome in news)
-    return Announce(words) if words else None
+    messages = tuple(f"restarting at the last checkpoint: {outcome.message}" for outcome in news)
+    return Announce(messages) if messages else None
 
 
 def run_stopped(status: JobStatus, _history: History) -> Decision | None:

@@ -9,15 +9,15 @@ from understudy.launch.kubernetes.rendering import network
 
 
 def test_it_chooses_the_pods_of_its_job_and_is_deleted_with_its_run(three_nodes: JobSpec) -> None:
-    made = network.render(RUN, OWNER)  # type: ignore[arg-type]
-    chosen = made["spec"]["podSelector"]["matchLabels"]
+    policy = network.render(RUN, OWNER)  # type: ignore[arg-type]
+    chosen = policy["spec"]["podSelector"]["matchLabels"]
     assert chosen.items() <= template(pytorch(three_nodes))["metadata"]["labels"].items()
-    assert made["metadata"]["ownerReferences"] == [OWNER]
+    assert policy["metadata"]["ownerReferences"] == [OWNER]
     other = Identity(RUN.run, RUN.step, "f" * 64)
     assert not chosen.items() <= other.labels.items()
     again = Identity("another-run", RUN.step, RUN.key)
     assert chosen.items() <= again.labels.items(), "a launcher of that run may take the job over"
-    assert network.render(again, None)["metadata"]["name"] != made["metadata"]["name"]
+    assert network.render(again, None)["metadata"]["name"] != policy["metadata"]["name"]
 
 
 def test_kubernetes_knows_its_fields() -> None:

@@ -18,22 +18,22 @@ def test_ranks_get_no_credentials(three_nodes: JobSpec) -> None:
 
 
 def test_a_pool_says_where_and_how_many_gpus(three_nodes: JobSpec) -> None:
-    made = pod(pytorch(three_nodes, pool="a100", memory="64Gi", cpu="8"))
-    assert made["nodeSelector"] == {"gpu": "a100"}
-    assert made["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
-    asked = made["containers"][0]["resources"]
-    assert asked["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
-    assert asked["limits"] == {"memory": "64Gi", "nvidia.com/gpu": "2"}
-    packed = made["affinity"]["podAffinity"][PREFERRED][0]["podAffinityTerm"]
+    rendered = pod(pytorch(three_nodes, pool="a100", memory="64Gi", cpu="8"))
+    assert rendered["nodeSelector"] == {"gpu": "a100"}
+    assert rendered["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
+    resources = rendered["containers"][0]["resources"]
+    assert resources["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
+    assert resources["limits"] == {"memory": "64Gi", "nvidia.com/gpu": "2"}
+    packed = rendered["affinity"]["podAffinity"][PREFERRED][0]["podAffinityTerm"]
     assert packed["topologyKey"] == "topology.kubernetes.io/rack"
 
 
 def test_pods_of_a_job_would_rather_have_a_node_each(three_nodes: JobSpec) -> None:
-    made = pytorch(three_nodes)
-    [rule] = pod(made)["affinity"]["podAntiAffinity"][PREFERRED]
+    rendered = pytorch(three_nodes)
+    [rule] = pod(rendered)["affinity"]["podAntiAffinity"][PREFERRED]
     term = rule["podAffinityTerm"]
     assert term["topologyKey"] == "kubernetes.io/hostname"
-    labels = template(made)["metadata"]["labels"]
+    labels = template(rendered)["metadata"]["labels"]
     assert term["labelSelector"]["matchLabels"].items() <= labels.items()
     assert "podAntiAffinity" not in pod(pytorch(three_nodes, CLUSTER.model_copy(update={"one_node": True})))["affinity"]
 
@@ -44,12 +44,12 @@ def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(three_nodes: J
 
 
 def test_where_one_node_has_the_store_ranks_go_to_the_others_that_mount_it(three_nodes: JobSpec) -> None:
-    made = pytorch(three_nodes, CLUSTER.model_copy(update={"one_node": True}), pool="a100")
-    rules = pod(made)["affinity"]["podAffinity"]
+    rendered = pytorch(three_nodes, CLUSTER.model_copy(update={"one_node": True}), pool="a100")
+    rules = pod(rendered)["affinity"]["podAffinity"]
     assert PREFERRED in rules, "the pool's rack still counts"
     [term] = rules[REQUIRED]
     assert term["topologyKey"] == "kubernetes.io/hostname"
-    labels = template(made)["metadata"]["labels"]
+    labels = template(rendered)["metadata"]["labels"]
     assert term["labelSelector"]["matchLabels"].items() <= labels.items()
 
 
@@ -57,12 +57,12 @@ def test_the_rules_of_a_pool_stay_beside_ours(three_nodes: JobSpec) -> None:
     pods = {REQUIRED: [{"topologyKey": "zone"}], PREFERRED: [{"weight": 1}]}
     theirs = {"nodeAffinity": {"preferred": []}, "podAffinity": pods, "podAntiAffinity": {"required": []}}
     pool = CLUSTER.pools["a100"].model_copy(update={"affinity": theirs})
-    made = pod(
+    rendered = pod(
         pytorch(three_nodes, CLUSTER.model_copy(update={"pools": {"a100": pool}, "one_node": True}), pool="a100")
     )
-    assert made["affinity"]["nodeAffinity"] == theirs["nodeAffinity"]
-    assert made["affinity"]["podAntiAffinity"] == theirs["podAntiAffinity"]
-    rules = made["affinity"]["podAffinity"]
+    assert rendered["affinity"]["nodeAffinity"] == theirs["nodeAffinity"]
+    assert rendered["affinity"]["podAntiAffinity"] == theirs["podAntiAffinity"]
+    rules = rendered["affinity"]["podAffinity"]
     assert [term["topologyKey"] for term in rules[REQUIRED]] == ["zone", "kubernetes.io/hostname"]
     assert [term["weight"] for term in rules[PREFERRED]] == [1, 100]
 
@@ -83,21 +83,23 @@ def test_a_cache_is_a_volume_that_ranks_can_write(
     three_nodes: JobSpec, cache: dict[str, Any], limit: str | None, group: int | None
 ) -> None:
     settings = parsed({**CLUSTER.model_dump(mode="json"), "cache": cache}, "cluster.yaml")
-    made = pod(pytorch(three_nodes, settings))
-    ranks = made["containers"][0]
-    assert {"name": "cache", **cache} in made["volumes"]
+    rendered = pod(pytorch(three_nodes, settings))
+    ranks = rendered["containers"][0]
+    assert {"name": "cache", **cache} in rendered["volumes"]
     mounted = {mount["name"]: mount["mountPath"] for mount in ranks["volumeMounts"]}
     environment = {variable["name"]: variable.get("value") for variable in ranks["env"]}
     assert environment[node_cache.CACHE] == mounted["cache"]
     assert environment.get(node_cache.LIMIT) == limit
-    assert made["securityContext"].get("fsGroup") == group
+    assert rendered["securityContext"].get("fsGroup") == group
 
 
 def test_ranks_write_into_their_own_work_and_see_nothing_of_others(three_nodes: JobSpec) -> None:
     teacher = f"{HOME}/store/objects/{'7' * 64}"
     spec = with_payload(three_nodes, teacher=teacher, initial=f"{WORK}/initial")
-    made = pod(pytorch(spec))
-    mounts = {mount["mountPath"]: mount for mount in made["containers"][0]["volumeMounts"] if mount["name"] == "store"}
+    rendered = pod(pytorch(spec))
+    mounts = {
+        mount["mountPath"]: mount for mount in rendered["containers"][0]["volumeMounts"] if mount["name"] == "store"
+    }
     assert {path for path, mount in mounts.items() if not mount.get("readOnly")} == {
         f"{WORK}/job",
         f"{HOME}/store/runs/run/logs/teacher",
@@ -109,31 +111,43 @@ def test_ranks_write_into_their_own_work_and_see_nothing_of_others(three_nodes: 
     }
     for path, mount in mounts.items():
         assert f"{CLUSTER.mount}/{mount['subPath']}" == path, "where the launcher has it"
-    assert sum("persistentVolumeClaim" in volume for volume in made["volumes"]) == 1, "twice, and the pod never starts"
+    assert sum("persistentVolumeClaim" in volume for volume in rendered["volumes"]) == 1, (
+        "twice, and the pod never starts"
+    )
 
 
 def test_who_measures_reads_models_and_writes_into_its_own_work_alone(three_nodes: JobSpec) -> None:
     objects = {name: f"{HOME}/store/objects/{name[0] * 64}" for name in ("examples", "records", "teacher", "champion")}
     models = {role: objects[role] for role in ("teacher", "champion")}
     job = evaluation_spec("", examples=objects["examples"], records=objects["records"], models=models)
-    made = pod(pytorch(job))
-    mounts = {mount["mountPath"]: mount for mount in made["containers"][0]["volumeMounts"] if mount["name"] == "store"}
+    rendered = pod(pytorch(job))
+    mounts = {
+        mount["mountPath"]: mount for mount in rendered["containers"][0]["volumeMounts"] if mount["name"] == "store"
+    }
     read = {path for path, mount in mounts.items() if mount.get("readOnly")}
     assert read == {WORK, *objects.values()}
     assert mounts.keys() - read == {f"{WORK}/job", f"{HOME}/store/runs/run/logs/evaluate"}
-    assert made["automountServiceAccountToken"] is False
-    assert not any("valueFrom" in one and "secretKeyRef" in one["valueFrom"] for one in made["containers"][0]["env"])
+    assert rendered["automountServiceAccountToken"] is False
+    assert not any(
+        "valueFrom" in variable and "secretKeyRef" in variable["valueFrom"]
+        for variable in rendered["containers"][0]["env"]
+    )
 
 
 def test_who_scores_a_version_reads_its_steps_folder_and_has_no_credentials(three_nodes: JobSpec) -> None:
     job = replace(evaluation_spec(f"{WORK}/job"), role="serving", payload=Serving(folder=f"{WORK}/served"))
     job = replace(job, logs=three_nodes.logs)
-    made = pod(pytorch(job))
-    mounts = {mount["mountPath"]: mount for mount in made["containers"][0]["volumeMounts"] if mount["name"] == "store"}
+    rendered = pod(pytorch(job))
+    mounts = {
+        mount["mountPath"]: mount for mount in rendered["containers"][0]["volumeMounts"] if mount["name"] == "store"
+    }
     assert {path for path, mount in mounts.items() if mount.get("readOnly")} == {WORK}
     assert mounts.keys() - {WORK} == {f"{WORK}/job", f"{HOME}/store/runs/run/logs/serving"}
-    assert made["automountServiceAccountToken"] is False
-    assert not any("valueFrom" in one and "secretKeyRef" in one["valueFrom"] for one in made["containers"][0]["env"])
+    assert rendered["automountServiceAccountToken"] is False
+    assert not any(
+        "valueFrom" in variable and "secretKeyRef" in variable["valueFrom"]
+        for variable in rendered["containers"][0]["env"]
+    )
 
 
 def test_a_store_that_is_not_on_the_claim_is_refused(three_nodes: JobSpec) -> None:
@@ -145,6 +159,6 @@ def test_a_store_that_is_not_on_the_claim_is_refused(three_nodes: JobSpec) -> No
 
 
 def test_without_a_cache_no_pod_has_one(three_nodes: JobSpec) -> None:
-    made = json.dumps(pod(pytorch(three_nodes)))
-    assert node_cache.CACHE not in made
-    assert '"name": "cache"' not in made
+    rendered = json.dumps(pod(pytorch(three_nodes)))
+    assert node_cache.CACHE not in rendered
+    assert '"name": "cache"' not in rendered

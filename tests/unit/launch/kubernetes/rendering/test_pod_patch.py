@@ -23,23 +23,23 @@ def patched(patch: dict[str, Any]) -> Cluster:
 
 def test_a_patch_adds_and_takes_nothing_away(three_nodes: JobSpec) -> None:
     before, after = pytorch(three_nodes, pool="a100"), pytorch(three_nodes, patched(RDMA), pool="a100")
-    plain, made = template(before), template(after)
-    assert made["metadata"]["annotations"] == RDMA["metadata"]["annotations"]
-    assert made["metadata"]["labels"] == plain["metadata"]["labels"] | RDMA["metadata"]["labels"]
-    assert {name: made["spec"].pop(name) for name in ADDED} == {name: RDMA["spec"][name] for name in ADDED}
-    [ours], [ranks] = plain["spec"].pop("containers"), made["spec"].pop("containers")
+    plain, merged = template(before), template(after)
+    assert merged["metadata"]["annotations"] == RDMA["metadata"]["annotations"]
+    assert merged["metadata"]["labels"] == plain["metadata"]["labels"] | RDMA["metadata"]["labels"]
+    assert {name: merged["spec"].pop(name) for name in ADDED} == {name: RDMA["spec"][name] for name in ADDED}
+    [ours], [ranks] = plain["spec"].pop("containers"), merged["spec"].pop("containers")
     [added] = RDMA["spec"]["containers"]
     assert ranks["resources"]["limits"] == {"nvidia.com/gpu": "2", **added["resources"]["limits"]}
     assert ranks["resources"]["requests"] == {"nvidia.com/gpu": "2", **added["resources"]["limits"]}
     assert ranks["resources"]["claims"] == added["resources"]["claims"]
-    assert [one for one in ranks["env"] if one not in added["env"]] == ours["env"]
-    assert [one for one in ranks["volumeMounts"] if one not in added["volumeMounts"]] == ours["volumeMounts"]
+    assert [entry for entry in ranks["env"] if entry not in added["env"]] == ours["env"]
+    assert [entry for entry in ranks["volumeMounts"] if entry not in added["volumeMounts"]] == ours["volumeMounts"]
     for field in ours.keys() - {"resources", "env", "volumeMounts"}:
         assert ranks[field] == ours[field]
-    assert [one for one in made["spec"].pop("volumes") if one not in RDMA["spec"]["volumes"]] == plain["spec"].pop(
-        "volumes"
-    )
-    assert made["spec"] == plain["spec"]
+    assert [entry for entry in merged["spec"].pop("volumes") if entry not in RDMA["spec"]["volumes"]] == plain[
+        "spec"
+    ].pop("volumes")
+    assert merged["spec"] == plain["spec"]
 
 
 def test_other_pools_have_nothing_of_it(three_nodes: JobSpec) -> None:
@@ -50,13 +50,13 @@ def test_a_variable_of_the_pool_is_instead_of_the_cluster_s(three_nodes: JobSpec
     patch = {"spec": {"containers": [{"name": "node", "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]}]}}
     cluster = patched(patch).model_copy(update={"environment": {"NCCL_DEBUG": "WARN"}})
     environment = template(pytorch(three_nodes, cluster, pool="a100"))["spec"]["containers"][0]["env"]
-    assert [one["value"] for one in environment if one["name"] == "NCCL_DEBUG"] == ["INFO"]
+    assert [entry["value"] for entry in environment if entry["name"] == "NCCL_DEBUG"] == ["INFO"]
 
 
 def test_no_patch_can_name_a_variable_that_the_launcher_sets(three_nodes: JobSpec) -> None:
     cached = CLUSTER.model_copy(update={"cache": {"emptyDir": {"sizeLimit": "1Gi"}}})
     environment = template(pytorch(three_nodes, cached))["spec"]["containers"][0]["env"]
-    assert [one["name"] for one in environment if not pod_patch.OWN_VARIABLES.match(one["name"])] == []
+    assert [entry["name"] for entry in environment if not pod_patch.OWN_VARIABLES.match(entry["name"])] == []
     spec = template(pytorch(three_nodes, cached))["spec"]
     assert {volume["name"] for volume in spec["volumes"]} == pod_patch.OWN_VOLUMES
     paths = {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"] if mount["name"] != "store"}
@@ -76,8 +76,8 @@ def test_a_train_job_has_it_too_but_for_what_its_runtime_says(three_nodes: JobSp
     ]
     assert RDMA["spec"]["containers"][0]["volumeMounts"][0] in mounts
     assert job["spec"]["trainer"]["resourcesPerNode"]["claims"] == [{"name": "nics"}]
-    known = TrainerV1alpha1TrainJob.from_dict(copy.deepcopy(job))
-    assert known is not None
+    parsed_job = TrainerV1alpha1TrainJob.from_dict(copy.deepcopy(job))
+    assert parsed_job is not None
 
 
 def test_every_field_that_a_pool_may_set_is_one_of_kubernetes() -> None:

@@ -65,15 +65,15 @@ def arrived(values: dict[str, Any]) -> TaskConfig:
     from kfp.dsl.executor import Executor
     from kfp.dsl.task_config import TaskConfig as Kfp
 
-    found: list[TaskConfig] = []
+    configs: list[TaskConfig] = []
 
     def component(task: Kfp) -> None:
         task_config.hand_over(vars(task))
-        found.append(task_config.of_this_step())
+        configs.append(task_config.of_this_step())
 
     inputs = {"inputs": {"parameterValues": {"task": values}}, "outputs": {"outputFile": "/dev/null"}}
     Executor(executor_input=inputs, function_to_execute=component).execute()
-    return found[0]
+    return configs[0]
 
 
 @pytest.fixture(autouse=True)
@@ -82,20 +82,20 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pod(spec: JobSpec, task: TaskConfig = NOTHING, **resources: Any) -> dict[str, Any]:
-    asked = Resources(processes=2, **{"pool": "gpu", **resources})
-    job = pytorchjob.render(spec, RUN, asked, CLUSTER, None, task)
+    requested = Resources(processes=2, **{"pool": "gpu", **resources})
+    job = pytorchjob.render(spec, RUN, requested, CLUSTER, None, task)
     return dict(job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"])
 
 
-def ranks(made: dict[str, Any]) -> dict[str, Any]:
-    return dict(made["containers"][0])
+def ranks(rendered: dict[str, Any]) -> dict[str, Any]:
+    return dict(rendered["containers"][0])
 
 
-def volumes(made: dict[str, Any]) -> dict[str, Any]:
+def volumes(rendered: dict[str, Any]) -> dict[str, Any]:
     """The volume at each place."""
-    sources = {volume["name"]: volume for volume in made["volumes"]}
-    assert len(sources) == len(made["volumes"])
-    return {mount["mountPath"]: sources[mount["name"]] for mount in ranks(made)["volumeMounts"]}
+    sources = {volume["name"]: volume for volume in rendered["volumes"]}
+    assert len(sources) == len(rendered["volumes"])
+    return {mount["mountPath"]: sources[mount["name"]] for mount in ranks(rendered)["volumeMounts"]}
 
 
 def with_volume(path: str, name: str = "data", **source: Any) -> TaskConfig:
@@ -120,8 +120,8 @@ def test_without_kfp_there_is_nothing_to_carry() -> None:
 
 
 def test_a_node_selector_wins_by_key_and_adds_the_others(spec: JobSpec) -> None:
-    made = pod(spec, arrived({"nodeSelector": {"zone": "b", "gpu": "h100"}}))
-    assert made["nodeSelector"] == {"node-pool": "gpu", "zone": "b", "gpu": "h100"}
+    rendered = pod(spec, arrived({"nodeSelector": {"zone": "b", "gpu": "h100"}}))
+    assert rendered["nodeSelector"] == {"node-pool": "gpu", "zone": "b", "gpu": "h100"}
 
 
 names = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("xyz"))
@@ -132,10 +132,10 @@ def test_whatever_is_selected_the_tasks_word_counts_and_nothing_is_lost(
     ours: dict[str, str], theirs: dict[str, str]
 ) -> None:
     template = {"spec": {"nodeSelector": ours, "tolerations": [], "containers": [EMPTY], "volumes": []}}
-    found = TaskConfig(node_selector=theirs).merged(template, JOB, CLUSTER)["spec"]["nodeSelector"]
-    assert theirs.items() <= found.items()
-    assert found.keys() == {*ours, *theirs}
-    assert all(found[key] == value for key, value in ours.items() if key not in theirs)
+    selector = TaskConfig(node_selector=theirs).merged(template, JOB, CLUSTER)["spec"]["nodeSelector"]
+    assert theirs.items() <= selector.items()
+    assert selector.keys() == {*ours, *theirs}
+    assert all(selector[key] == value for key, value in ours.items() if key not in theirs)
     assert template["spec"]["nodeSelector"] == ours  # what is given stays as it was
 
 
@@ -146,9 +146,9 @@ JOB = job_spec("f", resources={"processes": 2})
 def test_tolerations_are_added_and_replace_those_for_the_same_taint(spec: JobSpec) -> None:
     patient = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
     spot = {"key": "spot", "operator": "Exists", "effect": "NoSchedule"}
-    made = pod(spec, arrived({"tolerations": [patient, spot]}))["tolerations"]
-    by_key = {found["key"]: found for found in made}
-    assert len(by_key) == len(made) == 4
+    rendered = pod(spec, arrived({"tolerations": [patient, spot]}))["tolerations"]
+    by_key = {toleration["key"]: toleration for toleration in rendered}
+    assert len(by_key) == len(rendered) == 4
     assert by_key["node.kubernetes.io/unreachable"] == patient
     assert by_key["node.kubernetes.io/not-ready"]["tolerationSeconds"] == 30
     assert by_key["spot"] == spot
@@ -156,22 +156,28 @@ def test_tolerations_are_added_and_replace_those_for_the_same_taint(spec: JobSpe
 
 
 def test_a_toleration_for_another_effect_of_a_taint_is_added(spec: JobSpec) -> None:
-    made = pod(spec, arrived({"tolerations": [{"key": "nvidia.com/gpu", "effect": "NoExecute"}]}))["tolerations"]
-    assert {found["effect"] for found in made if found["key"] == "nvidia.com/gpu"} == {"NoSchedule", "NoExecute"}
+    rendered = pod(spec, arrived({"tolerations": [{"key": "nvidia.com/gpu", "effect": "NoExecute"}]}))["tolerations"]
+    assert {toleration["effect"] for toleration in rendered if toleration["key"] == "nvidia.com/gpu"} == {
+        "NoSchedule",
+        "NoExecute",
+    }
 
 
 def test_a_toleration_for_another_value_of_a_taint_is_added(spec: JobSpec) -> None:
     team = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "team-a", "effect": "NoSchedule"}
-    made = pod(spec, arrived({"tolerations": [team]}))["tolerations"]
-    assert [found.get("value") for found in made if found["key"] == "nvidia.com/gpu"] == [None, "team-a"]
+    rendered = pod(spec, arrived({"tolerations": [team]}))["tolerations"]
+    assert [toleration.get("value") for toleration in rendered if toleration["key"] == "nvidia.com/gpu"] == [
+        None,
+        "team-a",
+    ]
 
 
 def test_affinity_wins_by_rule(spec: JobSpec) -> None:
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
-    made = pod(spec, arrived({"affinity": {"nodeAffinity": preferred}}))["affinity"]
-    assert made.keys() == {"nodeAffinity", "podAffinity", "podAntiAffinity"}
+    rendered = pod(spec, arrived({"affinity": {"nodeAffinity": preferred}}))["affinity"]
+    assert rendered.keys() == {"nodeAffinity", "podAffinity", "podAntiAffinity"}
     assert (
-        made["nodeAffinity"]
+        rendered["nodeAffinity"]
         == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}} | preferred
     )
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": []}]}}
@@ -183,16 +189,16 @@ def test_affinity_wins_by_rule(spec: JobSpec) -> None:
 
 def test_a_resource_that_the_task_names_is_the_tasks_alone(spec: JobSpec) -> None:
     task = arrived({"resources": {"requests": {"memory": "64Gi"}, "limits": {"nvidia.com/gpu": "4"}}})
-    made = ranks(pod(spec, task, memory="8Gi", cpu="2"))["resources"]
-    assert made["requests"] == {"cpu": "2", "memory": "64Gi", "nvidia.com/gpu": "4"}
-    assert made["limits"] == {"nvidia.com/gpu": "4"}  # a limit of 8Gi would refuse the request
+    rendered = ranks(pod(spec, task, memory="8Gi", cpu="2"))["resources"]
+    assert rendered["requests"] == {"cpu": "2", "memory": "64Gi", "nvidia.com/gpu": "4"}
+    assert rendered["limits"] == {"nvidia.com/gpu": "4"}  # a limit of 8Gi would refuse the request
 
 
 def test_gpus_of_the_task_need_no_pool_and_are_enough_for_every_process(spec: JobSpec) -> None:
     task = arrived({"resources": {"limits": {"nvidia.com/gpu": "2"}}})
     assert task.gpus == {"nvidia.com/gpu": "2"}
-    made = ranks(pod(replace(spec, device="cuda"), task, pool=None))["resources"]
-    assert made == {"requests": {"nvidia.com/gpu": "2"}, "limits": {"nvidia.com/gpu": "2"}}
+    rendered = ranks(pod(replace(spec, device="cuda"), task, pool=None))["resources"]
+    assert rendered == {"requests": {"nvidia.com/gpu": "2"}, "limits": {"nvidia.com/gpu": "2"}}
     with pytest.raises(InputError, match=r"resources\.teacher\.processes: each of the 3 .* given 2 nvidia\.com/gpu"):
         pod(replace(with_resources(spec, processes=3), device="cuda"), task)
     assert not arrived({"resources": {"limits": {"memory": "1Gi", "rdma/hca": "1"}}}).gpus
@@ -201,14 +207,14 @@ def test_gpus_of_the_task_need_no_pool_and_are_enough_for_every_process(spec: Jo
 def test_variables_arrive_as_values_and_references_and_win_over_the_pools(spec: JobSpec) -> None:
     secret = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
     task = arrived({"env": [{"name": "NCCL_DEBUG", "value": "WARN"}, secret, {"name": "EMPTY"}]})
-    made = ranks(pod(spec, task))["env"]
-    found = {variable["name"]: variable for variable in made}
-    assert len(found) == len(made)
-    assert found["NCCL_DEBUG"] == {"name": "NCCL_DEBUG", "value": "WARN"}
-    assert found["HF_TOKEN"] == secret
-    assert found["EMPTY"] == {"name": "EMPTY"}
-    assert found["HF_HUB_OFFLINE"]["value"] == "1"
-    assert "UNDERSTUDY_NODE" in found
+    rendered = ranks(pod(spec, task))["env"]
+    variables = {variable["name"]: variable for variable in rendered}
+    assert len(variables) == len(rendered)
+    assert variables["NCCL_DEBUG"] == {"name": "NCCL_DEBUG", "value": "WARN"}
+    assert variables["HF_TOKEN"] == secret
+    assert variables["EMPTY"] == {"name": "EMPTY"}
+    assert variables["HF_HUB_OFFLINE"]["value"] == "1"
+    assert "UNDERSTUDY_NODE" in variables
 
 
 def test_mlflows_credentials_reach_no_rank_under_whatever_name(spec: JobSpec) -> None:
@@ -226,9 +232,9 @@ def test_mlflows_credentials_reach_no_rank_under_whatever_name(spec: JobSpec) ->
 
 
 def test_a_volume_is_mounted_where_the_task_mounts_it(spec: JobSpec) -> None:
-    made = pod(spec, with_volume("/data"))
-    assert volumes(made)["/data"] == {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    assert volumes(made).keys() == {*volumes(pod(spec)), "/data"}
+    rendered = pod(spec, with_volume("/data"))
+    assert volumes(rendered)["/data"] == {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    assert volumes(rendered).keys() == {*volumes(pod(spec)), "/data"}
 
 
 def test_the_store_is_mounted_once(spec: JobSpec) -> None:
@@ -238,9 +244,9 @@ def test_the_store_is_mounted_once(spec: JobSpec) -> None:
     with pytest.raises(InputError, match="mounts the store at /data, and its job's ranks may see no other job's"):
         pod(spec, task)
     [mount] = task.volume_mounts
-    made = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
-    assert sum(claim.items() <= volume.items() for volume in made["volumes"]) == 1
-    assert volumes(made)["/data"] == volumes(made)[spec.folder]
+    rendered = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
+    assert sum(claim.items() <= volume.items() for volume in rendered["volumes"]) == 1
+    assert volumes(rendered)["/data"] == volumes(rendered)[spec.folder]
 
 
 @pytest.mark.parametrize(
@@ -270,9 +276,9 @@ def test_a_claim_that_may_only_be_read_stays_so(spec: JobSpec) -> None:
     claim = {"persistentVolumeClaim": {"claimName": "understudy-store", "readOnly": True}}
     task = with_volume("/data", "understudy-store", **claim)
     [mount] = task.volume_mounts
-    made = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
-    [found] = [one for one in ranks(made)["volumeMounts"] if one["mountPath"] == "/data"]
-    assert found["readOnly"] is True
+    rendered = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
+    [data_mount] = [entry for entry in ranks(rendered)["volumeMounts"] if entry["mountPath"] == "/data"]
+    assert data_mount["readOnly"] is True
 
 
 def test_credentials_reach_no_rank_in_a_projected_volume(spec: JobSpec) -> None:
@@ -282,10 +288,12 @@ def test_credentials_reach_no_rank_in_a_projected_volume(spec: JobSpec) -> None:
 
 def test_two_volumes_that_take_one_name_stay_two(spec: JobSpec) -> None:
     claims = {"store": "one", "task-store": "two"}
-    given = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()]
+    volumes_of_the_task = [
+        {"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()
+    ]
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in claims]
-    made = volumes(pod(spec, arrived({"volumes": given, "volumeMounts": mounts})))
-    assert {path: made[path]["persistentVolumeClaim"]["claimName"] for path in ("/store", "/task-store")} == {
+    rendered = volumes(pod(spec, arrived({"volumes": volumes_of_the_task, "volumeMounts": mounts})))
+    assert {path: rendered[path]["persistentVolumeClaim"]["claimName"] for path in ("/store", "/task-store")} == {
         "/store": "one",
         "/task-store": "two",
     }
@@ -310,15 +318,15 @@ def test_nothing_else_is_mounted_at_the_caches_path(spec: JobSpec) -> None:
 
 @pytest.mark.parametrize("name", ["store", "tmp", "shm"])
 def test_a_volume_may_have_the_name_of_one_of_ours(spec: JobSpec, name: str) -> None:
-    made = volumes(pod(spec, with_volume("/data", name)))
-    assert made["/data"]["persistentVolumeClaim"] == {"claimName": name}
-    assert made[spec.folder]["persistentVolumeClaim"] == {"claimName": "understudy-store"}
+    rendered = volumes(pod(spec, with_volume("/data", name)))
+    assert rendered["/data"]["persistentVolumeClaim"] == {"claimName": name}
+    assert rendered[spec.folder]["persistentVolumeClaim"] == {"claimName": "understudy-store"}
 
 
 def test_a_volume_takes_the_place_of_ours_at_its_path(spec: JobSpec) -> None:
-    made = pod(spec, with_volume("/dev/shm"))
-    assert volumes(made)["/dev/shm"]["name"] == "data"
-    assert "shm" not in {volume["name"] for volume in made["volumes"]}
+    rendered = pod(spec, with_volume("/dev/shm"))
+    assert volumes(rendered)["/dev/shm"]["name"] == "data"
+    assert "shm" not in {volume["name"] for volume in rendered["volumes"]}
 
 
 # What is wrong, and other launchers
@@ -355,7 +363,7 @@ def test_mounts_and_volumes_have_to_fit(spec: JobSpec) -> None:
 
 def test_a_train_job_gets_the_same(spec: JobSpec) -> None:
     task = arrived({"nodeSelector": {"gpu": "h100"}, "env": [{"name": "A", "value": "1"}]})
-    made = trainjob.render(spec, RUN, Resources(processes=2), CLUSTER, None, task)["spec"]
-    override = made["podTemplateOverrides"][0]
+    rendered = trainjob.render(spec, RUN, Resources(processes=2), CLUSTER, None, task)["spec"]
+    override = rendered["podTemplateOverrides"][0]
     assert override["spec"]["nodeSelector"].items() >= {"gpu": "h100"}.items()
-    assert {"name": "A", "value": "1"} in made["trainer"]["env"]
+    assert {"name": "A", "value": "1"} in rendered["trainer"]["env"]

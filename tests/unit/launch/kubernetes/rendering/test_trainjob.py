@@ -41,20 +41,20 @@ def nodes(runtime: dict[str, Any]) -> dict[str, Any]:
 
 def filled_in(runtime: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
     """The pod that the Trainer makes of both: as pkg/runtime of its release 2.1.0 merges them."""
-    made = copy.deepcopy(nodes(runtime)["template"])
-    [container], ranks = made["spec"]["containers"], job["spec"]["trainer"]
+    pod_template = copy.deepcopy(nodes(runtime)["template"])
+    [container], ranks = pod_template["spec"]["containers"], job["spec"]["trainer"]
     mounts = {mount["mountPath"]: mount for mount in container.get("volumeMounts", ())}
     for override in job["spec"]["podTemplateOverrides"]:
         assert override["targetJobs"] == [{"name": trainjob.NODE}]
-        made["metadata"] = override.get("metadata", made.get("metadata"))
+        pod_template["metadata"] = override.get("metadata", pod_template.get("metadata"))
         [change] = override["spec"]["containers"]
         assert change["name"] == container["name"] == TRAINJOB.container
-        made["spec"] |= {field: value for field, value in override["spec"].items() if field != "containers"}
+        pod_template["spec"] |= {field: value for field, value in override["spec"].items() if field != "containers"}
         assert len({mount["name"] for mount in change["volumeMounts"]}) == len(change["volumeMounts"]), "a map by name"
         mounts |= {mount["mountPath"]: mount for mount in change["volumeMounts"]}
     container |= {"image": ranks["image"], "command": ranks["command"], "env": ranks["env"]}
     container |= {"resources": ranks["resourcesPerNode"], "volumeMounts": list(mounts.values())}
-    return made
+    return pod_template
 
 
 CACHED = parsed({**CLUSTER.model_dump(mode="json"), "cache": {"emptyDir": {"sizeLimit": "2Gi"}}}, "cluster.yaml")
@@ -66,35 +66,35 @@ def test_a_train_job_and_its_runtime_make_the_pod_that_a_pytorchjob_has(
     three_nodes: JobSpec, runtime: dict[str, Any], cluster: Cluster, resources: dict[str, Any]
 ) -> None:
     task = TaskConfig(node_selector={"zone": "b"}, env=({"name": "A", "value": "1"},))  # type: ignore[arg-type]
-    made = filled_in(runtime, trainer(three_nodes, cluster, task, **resources))
+    filled = filled_in(runtime, trainer(three_nodes, cluster, task, **resources))
     expected = template(pytorch(three_nodes, cluster, task, **resources))
-    assert made["spec"].pop("restartPolicy") == "Never", "what is started again is the whole JobSet"
+    assert filled["spec"].pop("restartPolicy") == "Never", "what is started again is the whole JobSet"
     expected["spec"]["containers"][0]["name"] = TRAINJOB.container
-    for pod in (made, expected):
+    for pod in (filled, expected):
         pod["spec"]["containers"][0]["volumeMounts"].sort(key=lambda mount: mount["mountPath"])
-    assert made == expected
+    assert filled == expected
 
 
 def test_the_trainer_s_types_know_every_field(three_nodes: JobSpec, runtime: dict[str, Any]) -> None:
-    made = trainer(three_nodes, CACHED, pool="a100", queue="q", memory="1Gi")
-    for value, schema in ((made, TrainerV1alpha1TrainJob), (runtime, TrainerV1alpha1TrainingRuntime)):
-        known = schema.from_dict(value)
-        assert known is not None
-        assert json.loads(known.to_json()) == value
+    job = trainer(three_nodes, CACHED, pool="a100", queue="q", memory="1Gi")
+    for value, schema in ((job, TrainerV1alpha1TrainJob), (runtime, TrainerV1alpha1TrainingRuntime)):
+        parsed_value = schema.from_dict(value)
+        assert parsed_value is not None
+        assert json.loads(parsed_value.to_json()) == value
 
 
 def test_it_has_the_name_labels_and_owner_of_any_other_job(three_nodes: JobSpec) -> None:
-    made = trainer(three_nodes)
-    assert made["metadata"] == pytorch(three_nodes)["metadata"]
-    assert made["metadata"]["ownerReferences"] == [OWNER]
+    job = trainer(three_nodes)
+    assert job["metadata"] == pytorch(three_nodes)["metadata"]
+    assert job["metadata"]["ownerReferences"] == [OWNER]
     assert len(f"{RUN.name}-node-0-999") <= 63, "the name of its first pods' hosts"
 
 
 @pytest.mark.parametrize(("queue", "suspended"), [(None, False), ("team", True)])
 def test_a_queued_train_job_begins_suspended(three_nodes: JobSpec, queue: str | None, suspended: bool) -> None:
-    made = trainer(three_nodes, queue=queue)
-    assert TRAINJOB.is_suspended(made) == suspended
-    assert made["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == queue
+    job = trainer(three_nodes, queue=queue)
+    assert TRAINJOB.is_suspended(job) == suspended
+    assert job["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == queue
 
 
 def test_an_elastic_train_job_is_refused(three_nodes: JobSpec) -> None:
@@ -135,18 +135,18 @@ def namespace(runtime: KubernetesObject | None) -> Kube:
 
 def changed(runtime: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """The runtime with other values in its pod; None takes one away."""
-    made = copy.deepcopy(runtime)
-    spec = nodes(made)["template"]["spec"]
+    copied = copy.deepcopy(runtime)
+    spec = nodes(copied)["template"]["spec"]
     for field, value in fields.items():
         spec.pop(field, None) if value is None else spec.update({field: value})
-    return made
+    return copied
 
 
 NVME = {"ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "nvme"}}}}
 
 
 @pytest.mark.parametrize(
-    ("resources", "cache", "lacks", "has", "words"),
+    ("resources", "cache", "lacks", "has", "message"),
     [
         (
             {"priority": "high"},
@@ -173,14 +173,14 @@ def test_a_setting_that_only_the_runtime_could_have_is_refused_unless_it_has_it(
     cache: dict[str, Any] | None,
     lacks: dict[str, Any],
     has: dict[str, Any] | None,
-    words: str,
+    message: str,
 ) -> None:
     cluster = CLUSTER.model_copy(update={"cache": cache})
-    asked = Resources(nodes=2, **resources)
-    with pytest.raises(InputError, match=words + r".*or set launcher: pytorchjob in the cluster's settings"):
-        trainjob.check(namespace(changed(runtime, **lacks)), cluster, asked, "resources.teacher")
+    requested = Resources(nodes=2, **resources)
+    with pytest.raises(InputError, match=message + r".*or set launcher: pytorchjob in the cluster's settings"):
+        trainjob.check(namespace(changed(runtime, **lacks)), cluster, requested, "resources.teacher")
     if has is not None:
-        trainjob.check(namespace(changed(runtime, **has)), cluster, asked, "resources.teacher")
+        trainjob.check(namespace(changed(runtime, **has)), cluster, requested, "resources.teacher")
 
 
 def test_a_namespace_without_the_runtime_is_told_where_to_get_it(runtime: dict[str, Any]) -> None:
@@ -206,11 +206,13 @@ def test_what_of_a_pool_s_patch_only_the_runtime_could_have_is_refused_unless_it
         "metadata": {"annotations": {"a": "b"}},
         "spec": {"imagePullSecrets": [{"name": "r"}], "runtimeClassName": "nvidia"},
     }
-    cluster, asked = parsed(values, "cluster.yaml"), Resources(nodes=2, pool="a100")
-    words = r"pod_patch\.spec\.runtimeClassName: a TrainJob has no field for it.* has none\. Patch it there.*pytorchjob"
-    with pytest.raises(InputError, match=words):
-        trainjob.check(namespace(runtime), cluster, asked, "resources.teacher")
-    trainjob.check(namespace(changed(runtime, runtimeClassName="nvidia")), cluster, asked, "resources.teacher")
+    cluster, requested = parsed(values, "cluster.yaml"), Resources(nodes=2, pool="a100")
+    message = (
+        r"pod_patch\.spec\.runtimeClassName: a TrainJob has no field for it.* has none\. Patch it there.*pytorchjob"
+    )
+    with pytest.raises(InputError, match=message):
+        trainjob.check(namespace(runtime), cluster, requested, "resources.teacher")
+    trainjob.check(namespace(changed(runtime, runtimeClassName="nvidia")), cluster, requested, "resources.teacher")
     trainjob.check(namespace(runtime), cluster, Resources(nodes=2), "resources.teacher")
 
 

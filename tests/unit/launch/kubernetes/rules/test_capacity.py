@@ -84,7 +84,7 @@ def test_a_pod_that_an_autoscaler_makes_a_node_for_is_waited_for(job: JobSpec, r
 
 
 @pytest.mark.parametrize(
-    ("reason", "said", "waits"),
+    ("reason", "message", "waits"),
     [
         ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 in backoff after failed scale-up", True),
         ("NotTriggerScaleUp", "pod didn't trigger scale-up: max cluster cpu limit reached", True),
@@ -94,9 +94,9 @@ def test_a_pod_that_an_autoscaler_makes_a_node_for_is_waited_for(job: JobSpec, r
     ],
 )
 def test_a_cloud_that_has_no_nodes_now_is_told_from_a_request_that_fits_none(
-    job: JobSpec, reason: str, said: str, waits: bool
+    job: JobSpec, reason: str, message: str, waits: bool
 ) -> None:
-    status = pending(job, "16", NODES, {"reason": reason, "message": said})
+    status = pending(job, "16", NODES, {"reason": reason, "message": message})
     assert (node_never_fits(status, waiting(status)) is None) == waits
     assert not is_scaling(status.events), "a job that may be smaller gets smaller"
 
@@ -104,8 +104,8 @@ def test_a_cloud_that_has_no_nodes_now_is_told_from_a_request_that_fits_none(
 def test_of_what_an_autoscaler_said_the_newest_counts(job: JobSpec) -> None:
     first = {"reason": "NotTriggerScaleUp", "message": "1 in backoff after failed scale-up"}
     then = {"reason": "NotTriggerScaleUp", "message": "1 Insufficient nvidia.com/gpu"}
-    for said, waits in (((first,), True), ((first, then), False)):
-        status = pending(job, "16", NODES, *said)
+    for message, waits in (((first,), True), ((first, then), False)):
+        status = pending(job, "16", NODES, *message)
         assert (node_never_fits(status, waiting(status)) is None) == waits
 
 
@@ -113,8 +113,8 @@ def test_of_what_an_autoscaler_said_the_newest_counts(job: JobSpec) -> None:
 def test_a_kind_that_has_all_its_nodes_is_waited_for_until_they_are_there(
     job: JobSpec, nodes: list[tuple[str, str]], waits: bool
 ) -> None:
-    said = {"reason": "NotTriggerScaleUp", "message": "pod didn't trigger scale-up: 1 max node group size reached"}
-    status = pending(job, "16", tuple(node(name, gpus) for name, gpus in nodes), said)
+    message = {"reason": "NotTriggerScaleUp", "message": "pod didn't trigger scale-up: 1 max node group size reached"}
+    status = pending(job, "16", tuple(node(name, gpus) for name, gpus in nodes), message)
     assert (node_never_fits(status, waiting(status)) is None) == waits
 
 

@@ -32,7 +32,7 @@ def unmounted(job: JobSpec, least: int, minutes: int, *phases: str, at: float = 
 
 
 @pytest.mark.parametrize(
-    ("least", "minutes", "words"),
+    ("least", "minutes", "message"),
     [
         (3, 1, "pulling: job-worker-2 does not start yet: secret extra not found"),
         (3, 10, "job-worker-2 did not start for 10 minutes: secret extra not found"),
@@ -41,12 +41,12 @@ def unmounted(job: JobSpec, least: int, minutes: int, *phases: str, at: float = 
     ids=["late", "too late", "the job goes on with two"],
 )
 def test_volumes_that_do_not_come_are_told_and_after_ten_minutes_the_job_ends_if_it_needs_the_pod(
-    job: JobSpec, least: int, minutes: int, words: str
+    job: JobSpec, least: int, minutes: int, message: str
 ) -> None:
     status = unmounted(job, least, minutes, "Running", "Running", "Pending")
     decision = volume_missing(status, waiting(status))
     assert decision is not None
-    assert (decision.outcome.message if isinstance(decision, Finish) else decision.messages[0]) == words
+    assert (decision.outcome.message if isinstance(decision, Finish) else decision.messages[0]) == message
 
 
 def test_volumes_that_may_still_come_are_waited_for(job: JobSpec) -> None:
@@ -57,12 +57,12 @@ def test_volumes_that_may_still_come_are_waited_for(job: JobSpec) -> None:
 def test_a_job_that_did_without_a_pod_may_restart_without_it(job: JobSpec) -> None:
     history = History("job").after(unmounted(job, 2, 59, "Running", "Pending", "Running"))
 
-    def is_given_up(at: float, *phases: str) -> bool:
+    def has_finished(at: float, *phases: str) -> bool:
         return isinstance(volume_missing(unmounted(job, 2, 59, *phases, at=at), history), Finish)
 
-    assert not is_given_up(0.0, "Running", "Pending", "Running")
-    assert not is_given_up(60.0, "Running", "Pending", "Pending"), "its third pod is about to start again"
-    assert is_given_up(60.0 + UNMOUNTED, "Running", "Pending", "Pending")
+    assert not has_finished(0.0, "Running", "Pending", "Running")
+    assert not has_finished(60.0, "Running", "Pending", "Pending"), "its third pod is about to start again"
+    assert has_finished(60.0 + UNMOUNTED, "Running", "Pending", "Pending")
 
 
 def test_what_is_broken_has_a_minute_to_mend(job: JobSpec) -> None:

@@ -31,8 +31,8 @@ def test_a_job_restarts_after_killed_ranks_as_often_as_the_recipe_says_and_after
 
     assert decision(*killed(2), *killed(5, "lost")) == Wait("running: on n")
     verdict = decision(*killed(3))
-    words = "ranks were killed 3 times, resources.teacher.max_restarts allows 2; the last: killed 2"
-    assert verdict == Finish(Outcome(FAILED, words), explain=True)
+    message = "ranks were killed 3 times, resources.teacher.max_restarts allows 2; the last: killed 2"
+    assert verdict == Finish(Outcome(FAILED, message), explain=True)
 
 
 def test_how_earlier_attempts_failed_is_logged_once(job: JobSpec) -> None:

@@ -39,7 +39,7 @@ def pod(number: int, deleted: bool = True) -> dict[str, Any]:
 def test_a_new_job_waits_until_the_pods_of_the_previous_one_are_gone(
     job: JobSpec, pods: tuple[dict[str, Any], ...], at: float, decision: object
 ) -> None:
-    given = job_of(job, kind=TRAINJOB)
-    first = History().after(JobStatus(given, 0.0, (), pods=pods))
-    status = JobStatus(given, at, (), pods=pods)
+    train_job = job_of(job, kind=TRAINJOB)
+    first = History().after(JobStatus(train_job, 0.0, (), pods=pods))
+    status = JobStatus(train_job, at, (), pods=pods)
     assert decide(status, first.after(status)) == decision
