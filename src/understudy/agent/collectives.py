@@ -79,8 +79,8 @@ def _timing(size: int, device: torch.device) -> Timing:
 def _once(buffer: torch.Tensor) -> float:
     """Seconds of one all-reduce, which all ranks begin together."""
     dist.barrier()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     dist.all_reduce(buffer, dist.ReduceOp.MAX)  # the maximum of ones: repeats leave the buffer unchanged
     if buffer.is_cuda:
         torch.cuda.synchronize(buffer.device)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start

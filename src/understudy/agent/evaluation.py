@@ -76,9 +76,9 @@ def _share(spec: JobSpec, payload: Evaluation, device: torch.device) -> Iterator
     if spec.world_size == 1:
         yield WHOLE
         return
-    found = degrees(payload.recipe.evaluate.strategy, spec.nodes, spec.processes, spec.section)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if found.shards and device.type == "cuda" else "gloo")
-    spread = Spread(found, device, torch.float32) if found.shards else None
+    mesh_degrees = degrees(payload.recipe.evaluate.strategy, spec.nodes, spec.processes, spec.section)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if mesh_degrees.shards and device.type == "cuda" else "gloo")
+    spread = Spread(mesh_degrees, device, torch.float32) if mesh_degrees.shards else None
     yield Share(dist.get_rank(), dist.get_world_size(), spread)
     dist.barrier()  # the operator counts a job on several nodes as done as soon as one of them is
     dist.destroy_process_group()  # not on an error: the peers fail with it, and must not report theirs first

@@ -68,11 +68,11 @@ def _outcome(spec: JobSpec, rank: int, code: int, attempt: str) -> Outcome:
     """A rank's recorded outcome, or one derived from its exit code and recorded for the launcher."""
     if outcome := Outcome.read(spec.outcome(rank)):
         return outcome
-    said = replace(_death(rank, code, spec), attempt=attempt)
+    derived = replace(_death(rank, code, spec), attempt=attempt)
     if code != -signal.SIGTERM:  # from the agent, which ends the other ranks when one has failed
         with suppress(UnderstudyError):  # on a full disk the pod's log still has it
-            said.write(spec.outcome(rank))
-    return said
+            derived.write(spec.outcome(rank))
+    return derived
 
 
 def _death(rank: int, code: int, spec: JobSpec) -> Outcome:

@@ -50,12 +50,12 @@ class FlightRecorder(threading.Thread):
 
     def _write(self) -> None:
         try:
-            said = collectives()
-            if not said:
+            traces = collectives()
+            if not traces:
                 self._path.unlink(missing_ok=True)  # left by an earlier hang
                 return
             aside = self._path.with_name(f".{self._path.name}")
-            aside.write_text(json.dumps(said))
+            aside.write_text(json.dumps(traces))
             os.replace(aside, self._path)
         except (OSError, RuntimeError) as error:  # such as a full volume: the stacks may still be there
             log.warning("%s: cannot be written (%s)", self._path, error)
@@ -67,7 +67,7 @@ def collectives() -> dict[str, Any]:
     c10d = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
     if c10d is None:  # torch is not imported, or only in part
         return {}
-    found = {backend: json.loads(c10d._dump_fr_trace_json(backend=backend)) for backend in BACKENDS}
+    traces = {backend: json.loads(c10d._dump_fr_trace_json(backend=backend)) for backend in BACKENDS}
     if hasattr(c10d, "_dump_nccl_trace_json"):  # TORCH_DIST_USE_NCCL2=0 selects the previous one
-        found["nccl-legacy"] = json.loads(c10d._dump_nccl_trace_json())
-    return {backend: trace for backend, trace in found.items() if trace.get("entries")}
+        traces["nccl-legacy"] = json.loads(c10d._dump_nccl_trace_json())
+    return {backend: trace for backend, trace in traces.items() if trace.get("entries")}

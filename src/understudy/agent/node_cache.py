@@ -42,9 +42,9 @@ def local(spec: JobSpec, path: Path) -> Path:
     if CACHE not in os.environ:
         return path
     cache = _cache()
-    places = {name: str(cache.copy(Path(source), name)) for name, source in spec.payload.reads.items()}
-    own = Path(tempfile.mkdtemp()) / "job.json"
-    return replace(spec, payload=spec.payload.reading(places)).write(own)
+    copies = {name: str(cache.copy(Path(source), name)) for name, source in spec.payload.reads.items()}
+    local_path = Path(tempfile.mkdtemp()) / "job.json"
+    return replace(spec, payload=spec.payload.reading(copies)).write(local_path)
 
 
 def _cache() -> "Cache":
@@ -57,8 +57,8 @@ def _cache() -> "Cache":
 class Cache:
     """A folder of copies, shared by the agents of several pods."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None], limit: int | None = None) -> None:
-        self._folder, self._say, self._limit = folder, say, limit
+    def __init__(self, folder: Path, report: Callable[[str], None], limit: int | None = None) -> None:
+        self._folder, self._report, self._limit = folder, report, limit
         self._objects = _objects(folder / "objects")
 
     def copy(self, source: Path, name: str) -> Path:
@@ -76,33 +76,33 @@ class Cache:
             for part in ("objects", "incoming", "locks"):
                 (self._folder / part).mkdir(parents=True, exist_ok=True)
             self._sweep()
-            shelf = _objects(source.absolute().parents[1])
-            manifest = shelf.manifest(source.name) or described(source, "folder", {}, {})
-            found, made = self._find_or_make(source, name, manifest)
+            objects = _objects(source.absolute().parents[1])
+            manifest = objects.manifest(source.name) or described(source, "folder", {}, {})
+            path, is_new = self._find_or_copy(source, name, manifest)
         except (UnderstudyError, OSError) as error:
-            self._say(f"no copy of {name} on this node ({error}): ranks read the shared one, the result is the same")
+            self._report(f"no copy of {name} on this node ({error}): ranks read the shared one, the result is the same")
             return source
-        if made:
-            self._say(f"{name}: {manifest.size / 1e6:,.1f} MB copied to this node, {time.monotonic() - began:.1f} s")
-        return found
+        if is_new:
+            self._report(f"{name}: {manifest.size / 1e6:,.1f} MB copied to this node, {time.monotonic() - began:.1f} s")
+        return path
 
-    def _find_or_make(self, source: Path, name: str, manifest: Manifest) -> tuple[Path, bool]:
+    def _find_or_copy(self, source: Path, name: str, manifest: Manifest) -> tuple[Path, bool]:
         """The copy's path, and whether the copy is new."""
         digest = sha256(manifest.encode())
         lock = self._lock(digest, fcntl.LOCK_SH)  # never closed: the copy is in use until this process ends
         assert lock is not None
         # The shared lock keeps the copy from _make_room() of other agents, and lets them read it. The kernel releases
         # it whenever this process ends.
-        path, made = self._objects.path(digest), False
+        path, is_new = self._objects.path(digest), False
         while path.exists() and (damage := self._objects.damage(digest, thorough=True)):
-            self._say(f"the copy of {name} on this node is damaged and is made again: {damage[0]}")
+            self._report(f"the copy of {name} on this node is damaged and is made again: {damage[0]}")
             self._drop(digest, lock)
         if not path.exists():
             self._make_room(manifest.size + BLOCK * (len(manifest.files) + 8))
             self._make(source, manifest, digest)
-            made = True
+            is_new = True
         os.utime(path)  # the most recently used is removed last
-        return path, made
+        return path, is_new
 
     def _make(self, source: Path, manifest: Manifest, digest: str) -> None:
         """Copy the files aside, hash the copy and rename it into place; of two concurrent agents the first one wins."""

@@ -117,11 +117,11 @@ class Recording:
                 torch.cuda.memory._record_memory_history(enabled=None)
             with gzip.open(path) as stream:
                 events = json.load(stream)["traceEvents"]
-        write_json(self._spec.profile_of(self._rank), self._found(events, step, count))
+        write_json(self._spec.profile_of(self._rank), self._profile(events, step, count))
 
-    def _found(self, events: list[dict[str, Any]], last: int, count: int) -> RankProfile:
+    def _profile(self, events: list[dict[str, Any]], last: int, count: int) -> RankProfile:
         assert self._plan is not None
-        found = step_time(events)
+        times = step_time(events)
         targets = sum(self._course.targets(step) for step in range(last + 1 - count, last + 1))
         return RankProfile(
             rank=self._rank,
@@ -131,9 +131,9 @@ class Recording:
             first_step=last + 2 - count,
             steps=count,
             seconds=self._seconds / self._plan.timed,
-            recorded_seconds=found.seconds,
-            kinds=found.kinds,
-            sent=found.sent,
+            recorded_seconds=times.seconds,
+            kinds=times.kinds,
+            sent=times.sent,
             flop=flop_of(events) / count,
             targets=targets / count,
         )

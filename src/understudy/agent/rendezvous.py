@@ -41,20 +41,20 @@ def rendezvous(environment: Mapping[str, str]) -> Rendezvous:
     return Rendezvous(*nodes, "none", "static", endpoint, {"rank": int(environment["PET_NODE_RANK"])})
 
 
-def await_others(found: Rendezvous) -> Rendezvous:
+def await_others(settings: Rendezvous) -> Rendezvous:
     """Wait for the rendezvous host, and extend the timeout where nodes copy, since one may take longer than another.
 
     torch gives a node 600 s to join, and the host of the rendezvous 60 s; pods that timed out would copy again.
     """
     if CACHE not in os.environ:
-        return found
-    if found.backend == "c10d":
+        return settings
+    if settings.backend == "c10d":
         # The host of the rendezvous also copies first, and listens only then; torch's client times out after 60 s.
         deadline = time.monotonic() + JOIN_TIMEOUT
-        while not _is_up(found.endpoint) and time.monotonic() < deadline:
+        while not _is_up(settings.endpoint) and time.monotonic() < deadline:
             time.sleep(0.5)
-    timeout = "join_timeout" if found.backend == "c10d" else "timeout"  # each backend's name of the same setting
-    return replace(found, configs={**found.configs, timeout: JOIN_TIMEOUT})
+    timeout = "join_timeout" if settings.backend == "c10d" else "timeout"  # each backend's name of the same setting
+    return replace(settings, configs={**settings.configs, timeout: JOIN_TIMEOUT})
 
 
 def _is_up(endpoint: str) -> bool:

@@ -85,13 +85,13 @@ def check(code: int, log: Path) -> None:
         UnderstudyError: with the last line of the process's output.
     """
     if code:
-        words = log.read_text(errors="replace").strip().splitlines()
+        lines = log.read_text(errors="replace").strip().splitlines()
         raise UnderstudyError(
-            f"the version cannot be loaded as its users load it ({words[-1] if words else 'no output'}), so it is not "
+            f"the version cannot be loaded as its users load it ({lines[-1] if lines else 'no output'}), so it is not "
             f"registered; all of the output is in {os.path.relpath(log)}"
         )
 
 
 def _environment() -> Mapping[str, str]:
-    kept = {name: value for name, value in environment().items() if name in HANDED_ON}
-    return {**kept, "HF_HUB_OFFLINE": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "TOKENIZERS_PARALLELISM": "false"}
+    passed_on = {name: value for name, value in environment().items() if name in HANDED_ON}
+    return {**passed_on, "HF_HUB_OFFLINE": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "TOKENIZERS_PARALLELISM": "false"}

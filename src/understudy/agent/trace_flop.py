@@ -19,16 +19,16 @@ def flop_of(events: Sequence[Mapping[str, Any]]) -> int:
 
     An operator on a DTensor calls the same operator on this rank's shard: only the inner one counts.
     """
-    found = 0
+    total = 0
     counted = [event for event in events if event.get("ph") == "X" and _formula(event["name"])]
     open_: dict[Any, Mapping[str, Any]] = {}
     for event in sorted(counted, key=lambda event: (event["ts"], -event["dur"])):
         outer = open_.get(event["tid"])
         if outer and event["ts"] < outer["ts"] + outer["dur"]:
-            found -= _flop(outer)
+            total -= _flop(outer)
         open_[event["tid"]] = event
-        found += _flop(event)
-    return found
+        total += _flop(event)
+    return total
 
 
 def _flop(event: Mapping[str, Any]) -> int:
@@ -74,24 +74,24 @@ def _convolution(shapes: Shapes, concrete: Concrete) -> int:
     if concrete[6] == "True":  # transposed: at every input position
         return 2 * image[0] * prod(image[2:]) * prod(kernel)
     stride, padding, dilation = (_numbers(text, len(kernel) - 2) for text in concrete[3:6])
-    places = [
+    positions = [
         (size + 2 * pad - spread * (width - 1) - 1) // step + 1
         for size, width, step, pad, spread in zip(image[2:], kernel[2:], stride, padding, dilation, strict=True)
     ]
-    return 2 * image[0] * prod(places) * prod(kernel)
+    return 2 * image[0] * prod(positions) * prod(kernel)
 
 
 def _convolution_backward(shapes: Shapes, concrete: Concrete) -> int:
     """The forward FLOP for each requested gradient: the image's and the kernel's."""
     gradient, image, kernel = shapes[:3]
     at = image if concrete[7] == "True" else gradient
-    asked = sum(word.strip(" []") in ("True", "1") for word in concrete[10].split(",")[:2])
-    return 2 * at[0] * prod(at[2:]) * prod(kernel) * asked
+    gradients = sum(word.strip(" []") in ("True", "1") for word in concrete[10].split(",")[:2])
+    return 2 * at[0] * prod(at[2:]) * prod(kernel) * gradients
 
 
 def _numbers(text: str, dimensions: int) -> list[int]:
-    found = [int(number) for number in json.loads(text)]
-    return found * dimensions if len(found) == 1 else found
+    numbers = [int(number) for number in json.loads(text)]
+    return numbers * dimensions if len(numbers) == 1 else numbers
 
 
 FORMULAS: Mapping[str, Callable[[Shapes, Concrete], int]] = {

@@ -48,7 +48,7 @@ def step_time(events: Sequence[Event]) -> StepTime:
     alone = without(sent, computed)
     kinds, in_all = dict.fromkeys(KINDS, 0.0), 0.0
     for step in steps:
-        for kind, start, end in _segments(step, [event for event in marks if _lies_in(event, step)]):
+        for kind, start, end in _segments(step, [event for event in marks if _is_inside(event, step)]):
             waited = length(alone, start, end)
             kinds["communication"] += waited
             kinds[kind] += end - start - waited
@@ -75,7 +75,7 @@ def _innermost(timed: Sequence[Event]) -> Iterator[Event]:
     last: dict[Any, Event] = {}
     for event in sorted(timed, key=lambda event: (event["ts"], -event["dur"])):
         before = last.get(event["tid"])
-        if before and not _lies_in(event, before) and _computes(before):
+        if before and not _is_inside(event, before) and _computes(before):
             yield before
         last[event["tid"]] = event
     yield from filter(_computes, last.values())
@@ -104,7 +104,7 @@ def _segments(step: Event, marks: Iterable[Event]) -> Iterator[tuple[Kind, float
         at = closed
 
 
-def _lies_in(event: Event, other: Event) -> bool:
+def _is_inside(event: Event, other: Event) -> bool:
     (start, _), (first, last) = _span(event), _span(other)
     return event["tid"] == other["tid"] and event is not other and first <= start < last
 
@@ -115,30 +115,30 @@ def _span(event: Event) -> tuple[float, float]:
 
 def union(spans: Iterable[tuple[float, float]]) -> Spans:
     """The union of some spans."""
-    found: Spans = []
+    merged: Spans = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def without(spans: Spans, others: Spans) -> Spans:
     """The parts of some spans that are in none of the others."""
-    found: Spans = []
+    remainder: Spans = []
     ends = [end for _, end in others]
     for start, end in spans:
-        left = start
+        position = start
         for first, last in others[bisect_left(ends, start) :]:
             if first >= end:
                 break
-            if first > left:
-                found.append((left, first))
-            left = last
-        if left < end:
-            found.append((left, end))
-    return found
+            if first > position:
+                remainder.append((position, first))
+            position = last
+        if position < end:
+            remainder.append((position, end))
+    return remainder
 
 
 def length(spans: Spans, start: float, end: float) -> float:

@@ -89,8 +89,8 @@ class Watchdog(threading.Thread):
         closed = self._folder / CLOSED
         if not closed.exists() or closed.stat().st_mtime < self._began:
             return
-        said = heartbeats(self._folder, attempts.ranks(self._spec)).values()
-        if not all(beat.step >= 0 for beat in said):
+        beats = heartbeats(self._folder, attempts.ranks(self._spec)).values()
+        if not all(beat.step >= 0 for beat in beats):
             log.warning("a node that came back cannot join this rendezvous: restarting with it")
             _end(PEERS_LOST)
 
@@ -100,16 +100,16 @@ class Watchdog(threading.Thread):
         # A second more than the ranks' timers, so that these write stacks and collectives first.
         if quiet is None or quiet < self._spec.hang_timeout + RANKS_INTERVAL:
             return
-        said = attempts.outcomes(self._spec)
-        if any(outcome.exit_code for outcome in said):
+        outcomes = attempts.outcomes(self._spec)
+        if any(outcome.exit_code for outcome in outcomes):
             return  # the agents end the others
-        if len(said) == len(ranks):  # such as a library's thread that does not end: the work is done
+        if len(outcomes) == len(ranks):  # such as a library's thread that does not end: the work is done
             log.warning("every rank is done, but a process has not ended: ending it")
             _end(0)
         last = heartbeats(self._folder, ranks).values()
-        places = [f"rank {beat.rank} on {beat.node}: {beat.phase}, step {beat.step}" for beat in last]
+        positions = [f"rank {beat.rank} on {beat.node}: {beat.phase}, step {beat.step}" for beat in last]
         left = f"stacks and collectives are in {self._spec.rank_logs}"
-        text = f"no rank has made progress for {quiet:.0f} s ({'; '.join(places)}); {left}"
+        text = f"no rank has made progress for {quiet:.0f} s ({'; '.join(positions)}); {left}"
         try:
             attempts.report_hang(self._spec, text)
         finally:

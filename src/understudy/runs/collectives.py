@@ -17,14 +17,14 @@ DEADLINE = 900  # seconds, including image pulls
 MODULE = "understudy.launch.kubernetes.collectives"
 
 
-def measure(kube: Kube, cluster: Cluster, resources: Resources, say: Callable[[str], None]) -> int:
+def measure(kube: Kube, cluster: Cluster, resources: Resources, report: Callable[[str], None]) -> int:
     """Measure the collectives over nodes of a pool.
 
     Args:
         kube: the namespace.
         cluster: its settings.
         resources: the pool, the number of nodes, and of processes on each.
-        say: called with each line of the log, including the table.
+        report: called with each line of the log, including the table.
 
     Returns:
         The exit code.
@@ -37,7 +37,7 @@ def measure(kube: Kube, cluster: Cluster, resources: Resources, say: Callable[[s
     name = f"collectives-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     kube.call(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, resources))
     try:
-        return following.follow(kube, name, say)
+        return following.follow(kube, name, report)
     except UnderstudyError as error:
         raise UnderstudyError(
             f"{error}. A measuring has {DEADLINE // 60} minutes; the last line above says what it waited for"

@@ -37,7 +37,7 @@ AWAY = (
 )
 
 
-def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
+def follow(kube: Kube, name: str, report: Callable[[str], None]) -> int:
     """Forward the logs of a run's pods until it has ended. A run whose first pod cannot start for a minute is ended.
 
     Returns:
@@ -46,33 +46,33 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
     Raises:
         UnderstudyError: its pods failed without a final exit code, or its pod cannot start.
     """
-    said: dict[str, str] = {}
+    last_times: dict[str, str] = {}
     waiting, broken_since = "", 0.0
     while True:
         try:
             job = kube.call(kube.batch.read_namespaced_job, name, kube.namespace)
             pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
             state = with_events(kube, job, pods, pending(pods))
-            found = f"{state.stage}: {state.detail}" if state else ""
-            if found != waiting:
-                waiting = found
-                say(waiting or "its pod is running")
-            first = not said and job is not None and not job.get("status", {}).get("failed")
+            text = f"{state.stage}: {state.detail}" if state else ""
+            if text != waiting:
+                waiting = text
+                report(waiting or "its pod is running")
+            first = not last_times and job is not None and not job.get("status", {}).get("failed")
             broken_since = (broken_since or time.monotonic()) if state and state.broken and first else 0.0
             if state and broken_since and time.monotonic() - broken_since > RECOVERY:
                 stop(kube, name)
                 raise UnderstudyError(f"the run {name} was ended, its pod cannot start: {state.broken}")
             for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
-                _stream(kube, pod, said, say)
+                _stream(kube, pod, last_times, report)
             if job is None:
-                kept = "finished steps and checkpoints are kept; run the recipe again to resume"
-                say(f"the run {name} was stopped; {kept}")
+                hint = "finished steps and checkpoints are kept; run the recipe again to resume"
+                report(f"the run {name} was stopped; {hint}")
                 return STOPPED
             code = exit_code(job, pods)
             if code is not None:
                 return code
         except Away as error:
-            say(f"{error}; the run continues")
+            report(f"{error}; the run continues")
         time.sleep(1)
 
 
@@ -94,57 +94,57 @@ def with_events(
     """The pending state, with reasons that only events show: why there is no pod, or why its volumes do not mount."""
     try:
         if job and not pods and "startTime" in job.get("status", {}):
-            said = [one for one in kube.events(job) if one.get("reason") == "FailedCreate"]
-            return _pod_refused(said[-1]["message"]) if said else state
+            refusals = [event for event in kube.events(job) if event.get("reason") == "FailedCreate"]
+            return _pod_refused(refusals[-1]["message"]) if refusals else state
         if state and state.stage == "pulling" and not state.broken:
-            why, lasted = mount_error(kube.events(first_pending(pods)))
-            return replace(state, detail=f"its pod does not start: {why}") if lasted > SETTLING else state
+            reason, lasted = mount_error(kube.events(first_pending(pods)))
+            return replace(state, detail=f"its pod does not start: {reason}") if lasted > SETTLING else state
     except Refused:
         return state  # an older Role understudy-user lacks permission for events
     return state
 
 
-def _pod_refused(why: str) -> JobState:
+def _pod_refused(reason: str) -> JobState:
     """The state of a run without a pod. Kubernetes retries, which helps unless the fault is in the run itself."""
-    passes = any(words in why for words in PASSING) and not _is_beyond_its_quota(why)
-    return JobState("pending", why, broken="" if passes else why)
+    passes = any(phrase in reason for phrase in PASSING) and not _is_beyond_its_quota(reason)
+    return JobState("pending", reason, broken="" if passes else reason)
 
 
-def _is_beyond_its_quota(why: str) -> bool:
-    found = re.search(r"requested: (\S+), used: \S+, limited: (\S+)", why)
-    if not found:
+def _is_beyond_its_quota(reason: str) -> bool:
+    match = re.search(r"requested: (\S+), used: \S+, limited: (\S+)", reason)
+    if not match:
         return False
-    asked, limits = _amounts(found[1]), _amounts(found[2])
-    return any(amount(asked[name]) > amount(limits[name]) for name in asked.keys() & limits.keys())
+    requested, limits = _amounts(match[1]), _amounts(match[2])
+    return any(amount(requested[name]) > amount(limits[name]) for name in requested.keys() & limits.keys())
 
 
 def _amounts(listed: str) -> dict[str, str]:
     """The amounts in a refusal: requests.cpu=2,requests.memory=1Gi."""
-    return dict(one.split("=") for one in listed.split(","))
+    return dict(item.split("=") for item in listed.split(","))
 
 
-def _stream(kube: Kube, pod: KubernetesObject, said: dict[str, str], say: Callable[[str], None]) -> None:
+def _stream(kube: Kube, pod: KubernetesObject, last_times: dict[str, str], report: Callable[[str], None]) -> None:
     """Forward a pod's new lines. After a lost or silent connection, the log resumes from the last line's time."""
     name = pod["metadata"]["name"]
     if pod.get("status", {}).get("phase") == "Pending":
         return
-    last = said.get(name, "")
+    last = last_times.get(name, "")
     since = {"since_seconds": int(max(0.0, time.time() - seconds(last))) + SKEW} if last else {}
     options = {"follow": True, "timestamps": True, "_preload_content": False, "_request_timeout": (SECONDS, SILENCE)}
     try:
         for line in _lines(kube.core.read_namespaced_pod_log(name, kube.namespace, **options, **since)):
             at, _, text = line.partition(" ")
             if at > last:
-                said[name] = at
-                say(text)
+                last_times[name] = at
+                report(text)
     except (ApiException, HTTPError, OSError):
         return  # the next round tries again, and reports an outage
 
 
 def _lines(stream: Any) -> Iterator[str]:
-    rest = b""
+    remainder = b""
     for part in stream.stream(amt=None):
-        *whole, rest = (rest + part).split(b"\n")
+        *whole, remainder = (remainder + part).split(b"\n")
         yield from (line.decode(errors="replace") for line in whole)
 
 

@@ -39,13 +39,13 @@ def list_jobs(kube: Kube, now: float) -> list[ClusterJob]:
     """All drivers and trainings in the namespace, the oldest first."""
     drivers = kube.call(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
     pods = kube.pods(f"{OURS},{RUN}")
-    found = [_driver(job, _of(job, pods), now) for job in drivers]
+    jobs = [_driver(job, _of(job, pods), now) for job in drivers]
     for kind, job in trainings(kube, OURS):
-        own = _pods_of(kind, job, pods)
-        stage = state_of(job, own, dead=overdue(own, now), kind=kind).stage
+        job_pods = _pods_of(kind, job, pods)
+        stage = state_of(job, job_pods, dead=overdue(job_pods, now), kind=kind).stage
         over = stage in ("succeeded", "failed")
-        found.append(_cluster_job(job, kind.name, stage, "" if over else _why_orphan(kube, job, now), now))
-    return sorted(found, key=lambda one: -one.age)
+        jobs.append(_cluster_job(job, kind.name, stage, "" if over else _why_orphan(kube, job, now), now))
+    return sorted(jobs, key=lambda listed: -listed.age)
 
 
 def trainings(kube: Kube, selector: str) -> list[tuple[JobKind, KubernetesObject]]:
@@ -54,10 +54,10 @@ def trainings(kube: Kube, selector: str) -> list[tuple[JobKind, KubernetesObject
     return [(kind, job) for kind in kinds for job in kube.jobs(kind, selector)]
 
 
-def remove(kube: Kube, one: ClusterJob) -> None:
+def remove(kube: Kube, orphan: ClusterJob) -> None:
     """Delete an orphan."""
-    kind = next(kind for kind in KINDS.values() if kind.name == one.kind)
-    kube.delete_job(kind, one.name)
+    kind = next(kind for kind in KINDS.values() if kind.name == orphan.kind)
+    kube.delete_job(kind, orphan.name)
 
 
 def stop(kube: Kube, run: str) -> int:

@@ -43,7 +43,7 @@ ACCOUNT = "understudy-pipeline"
 CONTAINER = "driver"
 SETTINGS_FOLDER, RECIPE_FOLDER = "/etc/understudy", "/etc/understudy-run"
 FINAL = [1, 2, 3]  # exit codes of a run with a final result; another pod would reach the same one
-KEPT = 24 * 3600
+RETENTION = 24 * 3600
 
 
 def settings(kube: Kube) -> Cluster:
@@ -52,13 +52,13 @@ def settings(kube: Kube) -> Cluster:
     Raises:
         InputError: they are missing or wrong.
     """
-    found = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
-    if found is None or "cluster.yaml" not in found.get("data", {}):
+    config_map = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    if config_map is None or "cluster.yaml" not in config_map.get("data", {}):
         raise InputError(
             f"namespace {kube.namespace}: there is no ConfigMap {CONFIG} with cluster.yaml; kubectl apply -k one of "
             "manifests/overlays first, or name another namespace with --namespace"
         )
-    return read(found["data"]["cluster.yaml"], f"ConfigMap {CONFIG} in namespace {kube.namespace}: cluster.yaml")
+    return read(config_map["data"]["cluster.yaml"], f"ConfigMap {CONFIG} in namespace {kube.namespace}: cluster.yaml")
 
 
 def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
@@ -88,10 +88,10 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
             "nodes write to it. Where no storage class has that, make it ReadWriteOnce and set one_node in the "
             f"cluster's settings, so that all pods share a node; {ADDRESS}=s3://BUCKET/PREFIX keeps what they finish."
         )
-    own_pool(cluster, recipe)
+    driver_pool(cluster, recipe)
 
 
-def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
+def driver_pool(cluster: Cluster, recipe: Recipe) -> Pool:
     """The pool of a run's driver pod: the cluster's default, or that of its jobs if the store is on one node.
 
     Raises:
@@ -105,9 +105,9 @@ def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
     if not recipe.resources.evaluate:  # it goes where distill goes; the recipe has no line to correct
         del jobs["evaluate"]
     if len({job.pool for job in jobs.values()}) > 1:
-        places = ", ".join(f"resources.{name}.pool" for name in jobs)
+        fields = ", ".join(f"resources.{name}.pool" for name in jobs)
         raise InputError(
-            f"{places}: are not the same; this cluster's store is on one node (one_node in its settings), so all of "
+            f"{fields}: are not the same; this cluster's store is on one node (one_node in its settings), so all of "
             "a run's pods have to be there"
         )
     return cluster.pool_of(jobs["distill"], "resources.distill")
@@ -131,11 +131,11 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe, *, profile: bool = Fals
         UnderstudyError: the cluster rejects it or a part of it; the message names the run if a part may be left.
     """
     name = f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    job = render(name, cluster, own_pool(cluster, recipe), fetches=bool(hub_ids(recipe)), profile=profile)
+    job = render(name, cluster, driver_pool(cluster, recipe), fetches=bool(hub_ids(recipe)), profile=profile)
     values = yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True), sort_keys=False)
     try:
-        made = kube.call(kube.batch.create_namespaced_job, kube.namespace, job)
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
+        created = kube.call(kube.batch.create_namespaced_job, kube.namespace, job)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": created["metadata"]["uid"]}
         recipe_map = {"metadata": {"name": name, "ownerReferences": [owner]}, "data": {"recipe.yaml": values}}
         kube.call(kube.core.create_namespaced_config_map, kube.namespace, recipe_map)
     except BaseException as error:  # Ctrl-C too: the pod of a Job without its recipe would wait for it forever
@@ -165,21 +165,21 @@ def render(
         profile: whether its trainings are profiled.
     """
     labels = {**DRIVER, RUN: name, **(FETCHES if fetches else {})}
-    wanted = affinity(cluster, pool, near={})
+    pod_affinity = affinity(cluster, pool, near={})
     pod = {
         "serviceAccountName": ACCOUNT,
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "securityContext": SECURITY,
-        **({"affinity": wanted} if wanted else {}),
+        **({"affinity": pod_affinity} if pod_affinity else {}),
         "nodeSelector": pool.node_selector,
         "tolerations": list(pool.tolerations),
         "containers": [_container(name, cluster, fetches, profile)],
         "volumes": volumes(cluster, _sources(name, fetches)),
     }
-    answered = {"containerName": CONTAINER, "operator": "In", "values": FINAL}
+    final = {"containerName": CONTAINER, "operator": "In", "values": FINAL}
     rules = [
-        {"action": "FailJob", "onExitCodes": answered},
+        {"action": "FailJob", "onExitCodes": final},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
     ]
     return {
@@ -188,7 +188,7 @@ def render(
         "metadata": {"name": name, "labels": labels},
         "spec": {
             "backoffLimit": 5,
-            "ttlSecondsAfterFinished": KEPT,
+            "ttlSecondsAfterFinished": RETENTION,
             "podFailurePolicy": {"rules": rules},
             "template": {"metadata": {"labels": labels | cluster.store_label | NO_SIDECAR}, "spec": pod},
         },
@@ -219,10 +219,10 @@ def _container(run: str, cluster: Cluster, fetches: bool, profile: bool) -> Kube
         "PYTHONUNBUFFERED": "1",
     }
     command = ["python", "-m", "understudy", "run", f"{RECIPE_FOLDER}/recipe.yaml", *["--profile"] * profile]
-    places = {"store": cluster.mount, "settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}
-    places["mlflow"] = pod_token.FOLDER
-    places |= {"certificates": CERTIFICATES_FOLDER} if fetches else {}
-    mounts: list[VolumeMount] = [{"name": name, "mountPath": path} for name, path in places.items()]
+    folders = {"store": cluster.mount, "settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}
+    folders["mlflow"] = pod_token.FOLDER
+    folders |= {"certificates": CERTIFICATES_FOLDER} if fetches else {}
+    mounts: list[VolumeMount] = [{"name": name, "mountPath": path} for name, path in folders.items()]
     return {
         **container(CONTAINER, cluster, command, mounts),
         "env": [{"name": key, "value": value} for key, value in environment.items()],

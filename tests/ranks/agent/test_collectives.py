@@ -28,9 +28,9 @@ def measured(spec: JobSpec) -> None:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> JobSpec:
-    made = replace(job_spec(tmp_path), role="collectives", payload=Collectives(sizes=SIZES), supervised=True)
-    made.rank_logs.mkdir(parents=True)
-    return made
+    job = replace(job_spec(tmp_path), role="collectives", payload=Collectives(sizes=SIZES), supervised=True)
+    job.rank_logs.mkdir(parents=True)
+    return job
 
 
 def test_ranks_leave_a_timing_for_each_size(spec: JobSpec, ranks: Ranks) -> None:
@@ -38,8 +38,8 @@ def test_ranks_leave_a_timing_for_each_size(spec: JobSpec, ranks: Ranks) -> None
     attempt = attempts.latest(Path(spec.folder))
     assert attempt is not None
     timings = read(attempt / "output")
-    assert [one.size for one in timings] == list(SIZES)
-    assert all(one.seconds > 0 for one in timings)
+    assert [timing.size for timing in timings] == list(SIZES)
+    assert all(timing.seconds > 0 for timing in timings)
 
 
 def test_a_specification_of_it_comes_back_from_its_file(spec: JobSpec) -> None:

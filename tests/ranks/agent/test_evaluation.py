@@ -37,10 +37,10 @@ def spec(tmp_path: Path) -> JobSpec:
 
 def measuring(monkeypatch: pytest.MonkeyPatch, batch: Callable[[int], None] = lambda _: None) -> list[tuple[Any, ...]]:
     """Measuring three batches, without models: with what it was asked."""
-    asked: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
 
     def measure(*arguments: Any) -> None:
-        asked.append(arguments)
+        calls.append(arguments)
         progress: Progress = arguments[6]
         for number in range(1, 4):
             batch(number)
@@ -48,24 +48,24 @@ def measuring(monkeypatch: pytest.MonkeyPatch, batch: Callable[[int], None] = la
         (arguments[4] / "measures.json").touch()
 
     monkeypatch.setattr(evaluation, "measure", measure)
-    return asked
+    return calls
 
 
 def test_all_models_are_measured_on_the_jobs_device(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
-    asked = measuring(monkeypatch)
+    calls = measuring(monkeypatch)
     evaluate(spec)
-    [(models, digests, examples, recipe, output, device, _, records, known, share)] = asked
+    [(models, digests, examples, recipe, output, device, _, records, results, share)] = calls
     assert isinstance(spec.payload, Evaluation)
     assert {role: str(path) for role, path in models.items()} == spec.payload.models
     assert (digests, str(examples), recipe) == (spec.payload.digests, spec.payload.examples, spec.payload.recipe)
-    assert (output, device, records, known, share) == (spec.output, "cpu", None, {}, Share(0, 1))
+    assert (output, device, records, results, share) == (spec.output, "cpu", None, {}, Share(0, 1))
     assert '"step": 1, "steps": 3, "unit": "batches"' in spec.metrics.read_text()
 
 
 def test_results_that_are_known_are_read_from_their_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = measuring(monkeypatch)
+    calls = measuring(monkeypatch)
     evaluate(evaluation_spec(tmp_path, known={"teacher": "/store/objects/aa/aabb"}))
-    assert asked[0][-2] == {"teacher": Path("/store/objects/aa/aabb/results.npz")}
+    assert calls[0][-2] == {"teacher": Path("/store/objects/aa/aabb/results.npz")}
 
 
 def test_what_an_attempt_before_left_is_gone(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
@@ -77,29 +77,29 @@ def test_what_an_attempt_before_left_is_gone(monkeypatch: pytest.MonkeyPatch, sp
 
 
 def test_a_stop_ends_it_after_a_batch(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
-    begun: list[int] = []
+    batches: list[int] = []
 
     def batch(number: int) -> None:
-        begun.append(number)
+        batches.append(number)
         if number == 2:
             spec.stop_file.touch()
 
     measuring(monkeypatch, batch)
     with pytest.raises(Stopped, match="measuring was stopped"):
         evaluate(spec)
-    assert begun == [1, 2]
+    assert batches == [1, 2]
     assert not (spec.output / "measures.json").exists()
 
 
 def test_a_gpu_that_is_not_there_is_said_before_anything_is_loaded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked = measuring(monkeypatch)
+    calls = measuring(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     spec = replace(evaluation_spec(tmp_path), device="cuda")
     with pytest.raises(InputError, match=r"^resources\.evaluate\.device: cuda is asked for"):
         evaluate(spec)
-    assert not asked
+    assert not calls
 
 
 def evaluate_rank(spec: JobSpec) -> None:

@@ -23,7 +23,7 @@ from understudy.train.training import Course
 GPT = {**jobs.GPT, "config": {**jobs.GPT["config"], **jobs.NO_DROPOUT}}
 
 
-def found(job: JobSpec, rank: int = 0) -> RankProfile:
+def profile_of(job: JobSpec, rank: int = 0) -> RankProfile:
     profile = read(job.profile_of(rank), RANK_PROFILE)
     assert profile is not None
     return profile
@@ -51,7 +51,7 @@ def test_a_recorded_training_is_the_same_bit_for_bit(
         assert path.read_bytes() == (watched.output / path.name).read_bytes()
     assert not list(plain.rank_logs.glob("*"))
     for rank in (0, 1):
-        profile = found(watched, rank)
+        profile = profile_of(watched, rank)
         assert (profile["rank"], profile["world_size"], profile["first_step"], profile["steps"]) == (rank, 2, 7, 3)
         assert sum(profile["kinds"].values()) == pytest.approx(profile["recorded_seconds"], rel=1e-6)
         assert 0 < profile["kinds"]["communication"] <= profile["sent"] < profile["recorded_seconds"]
@@ -70,21 +70,25 @@ def test_ranks_that_share_a_layer_compute_together_what_one_computes(
     shared = jobs.spec(tmp_path / "shared", text_examples, jobs.LLAMA, 2, train={"strategy": "tp"}, profile=True)
     ranks.run(1, train_ranks, alone)
     ranks.run(2, train_ranks, shared)
-    assert sum(found(shared, rank)["flop"] for rank in (0, 1)) == pytest.approx(found(alone)["flop"], rel=0.1)
-    assert found(alone)["flop"] > 0
-    assert found(alone)["kinds"]["communication"] < found(shared)["kinds"]["communication"]
+    assert sum(profile_of(shared, rank)["flop"] for rank in (0, 1)) == pytest.approx(profile_of(alone)["flop"], rel=0.1)
+    assert profile_of(alone)["flop"] > 0
+    assert profile_of(alone)["kinds"]["communication"] < profile_of(shared)["kinds"]["communication"]
 
 
 @pytest.mark.full
 def test_the_teachers_part_is_told_apart(ranks: Any, tmp_path: Path, text_examples: Path) -> None:
     teacher = jobs.spec(tmp_path / "teacher", text_examples, GPT)
     ranks.run(1, train_ranks, teacher)
-    taught: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": GPT, "objectives": [{"type": "logits"}]}
+    distilled: dict[str, Any] = {
+        "teacher": str(teacher.output),
+        "teacher_model": GPT,
+        "objectives": [{"type": "logits"}],
+    }
     for strategy in ("ddp", "pp"):
         train = {"strategy": strategy, "gradient_accumulation_steps": 2}
-        student = jobs.spec(tmp_path / strategy, text_examples, GPT, 2, train=train, profile=True, **taught)
+        student = jobs.spec(tmp_path / strategy, text_examples, GPT, 2, train=train, profile=True, **distilled)
         ranks.run(2, train_ranks, student)
-        assert found(student)["kinds"]["teacher"] > 0
+        assert profile_of(student)["kinds"]["teacher"] > 0
 
 
 PLANS = [(0, (0, 0, 0)), (2, (0, 0, 0)), (3, (1, 1, 1)), (9, (3, 3, 3)), (12, (3, 4, 4)), (99, (3, 5, 5))]
@@ -103,7 +107,7 @@ def test_of_long_steps_one_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path
     for step in range(9):
         with around(step):
             torch.randn(4, 4) @ torch.randn(4, 4)
-    profile = found(job)
+    profile = profile_of(job)
     assert (profile["first_step"], profile["steps"], profile["targets"]) == (7, 1, 60)
     assert profile["flop"] == 2 * 4 * 4 * 4
 

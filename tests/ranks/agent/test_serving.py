@@ -31,8 +31,8 @@ print("what its model prints")
 def spec(tmp_path: Path) -> JobSpec:
     (tmp_path / "served").mkdir()
     (tmp_path / "job").mkdir()
-    made = replace(evaluation_spec(tmp_path / "job"), role="serving", logs=str(tmp_path / "logs"))
-    return replace(made, payload=Serving(folder=str(tmp_path / "served")))
+    job = replace(evaluation_spec(tmp_path / "job"), role="serving", logs=str(tmp_path / "logs"))
+    return replace(job, payload=Serving(folder=str(tmp_path / "served")))
 
 
 @pytest.fixture

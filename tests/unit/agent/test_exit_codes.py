@@ -20,7 +20,7 @@ def spec(job: JobSpec) -> JobSpec:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason", "code"),
+    ("recorded", "reason", "code"),
     [
         (Outcome(2, "the recipe does not fit"), "", 2),
         (Outcome(FAILED, "the loss is not a number"), "", 1),
@@ -32,9 +32,9 @@ def spec(job: JobSpec) -> JobSpec:
     ],
 )
 def test_the_exit_code_tells_what_is_worth_trying_again(
-    spec: JobSpec, tmp_path: Path, said: Outcome, reason: str, code: int
+    spec: JobSpec, tmp_path: Path, recorded: Outcome, reason: str, code: int
 ) -> None:
-    said.write(spec.outcome(1))
+    recorded.write(spec.outcome(1))
     leave = tmp_path / "eviction"
     if reason:
         leave.write_text(reason)

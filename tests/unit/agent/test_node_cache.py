@@ -36,13 +36,13 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
 @pytest.fixture
-def cache(tmp_path: Path, said: list[str]) -> Cache:
-    return Cache(tmp_path / "cache", said.append)
+def cache(tmp_path: Path, messages: list[str]) -> Cache:
+    return Cache(tmp_path / "cache", messages.append)
 
 
 def publish(store: Store, files: dict[str, bytes]) -> Path:
@@ -63,7 +63,7 @@ def examples(store: Store) -> Path:
     return publish(store, {"train.npy": os.urandom(300 * KB), "deep/er/test.npy": os.urandom(10)})
 
 
-def kept(cache: Path) -> list[str]:
+def copies(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "objects").glob("??/*"))
 
 
@@ -80,25 +80,25 @@ def test_a_copy_has_the_bytes_of_what_it_is_a_copy_of(
 ) -> None:
     folder = tmp_path_factory.mktemp("same")
     cache = Cache(folder / "cache", lambda _: None)
-    found = publish(Store(folder / "store"), files)
-    copy = cache.copy(found, "examples")
-    assert copy != found
-    assert content(copy) == content(found)
+    published = publish(Store(folder / "store"), files)
+    copy = cache.copy(published, "examples")
+    assert copy != published
+    assert content(copy) == content(published)
     plain = folder / "initial"
-    shutil.copytree(found, plain)
+    shutil.copytree(published, plain)
     (plain / "manifest.json").unlink()
-    assert content(copy) == content(found)
-    made = content(cache.copy(plain, "initial"))
-    assert {name: data for name, data in made.items() if name != "manifest.json"} == content(plain)
+    assert content(copy) == content(published)
+    copied = content(cache.copy(plain, "initial"))
+    assert {name: data for name, data in copied.items() if name != "manifest.json"} == content(plain)
 
 
-def test_a_copy_is_made_once_and_found_again(cache: Cache, examples: Path, tmp_path: Path, said: list[str]) -> None:
+def test_a_copy_is_made_once_and_found_again(cache: Cache, examples: Path, tmp_path: Path, messages: list[str]) -> None:
     first = cache.copy(examples, "examples")
     inode = (first / "train.npy").stat().st_ino
-    assert Cache(tmp_path / "cache", said.append).copy(examples, "examples") == first
+    assert Cache(tmp_path / "cache", messages.append).copy(examples, "examples") == first
     assert (first / "train.npy").stat().st_ino == inode
-    assert len(said) == 1
-    assert said[0].startswith("examples: 0.3 MB copied to this node")
+    assert len(messages) == 1
+    assert messages[0].startswith("examples: 0.3 MB copied to this node")
 
 
 def test_what_has_no_manifest_is_copied_by_content(cache: Cache, tmp_path: Path) -> None:
@@ -108,17 +108,17 @@ def test_what_has_no_manifest_is_copied_by_content(cache: Cache, tmp_path: Path)
     first = cache.copy(initial, "initial")
     (initial / "model.safetensors").write_bytes(b"two")
     second = cache.copy(initial, "initial")
-    assert [(found / "model.safetensors").read_bytes() for found in (first, second)] == [b"one", b"two"]
+    assert [(folder / "model.safetensors").read_bytes() for folder in (first, second)] == [b"one", b"two"]
 
 
 # Damage
 
 
-def test_a_damaged_copy_is_never_used(cache: Cache, examples: Path, tmp_path: Path, said: list[str]) -> None:
+def test_a_damaged_copy_is_never_used(cache: Cache, examples: Path, tmp_path: Path, messages: list[str]) -> None:
     first = forget(tmp_path, examples)
     (first / "train.npy").write_bytes(b"x" + (first / "train.npy").read_bytes()[1:])
     assert content(cache.copy(examples, "examples")) == content(examples)
-    assert "damaged and is made again" in said[0]
+    assert "damaged and is made again" in messages[0]
     assert not list((tmp_path / "cache" / "trash").glob("*"))
 
 
@@ -129,21 +129,21 @@ def test_half_a_copy_is_not_used_either(cache: Cache, examples: Path, tmp_path: 
 
 
 def test_a_damaged_copy_that_others_use_is_left_alone(
-    cache: Cache, examples: Path, tmp_path: Path, said: list[str]
+    cache: Cache, examples: Path, tmp_path: Path, messages: list[str]
 ) -> None:
     copy = cache.copy(examples, "examples")
     (copy / "train.npy").write_bytes(b"x")
-    assert Cache(tmp_path / "cache", said.append).copy(examples, "examples") == examples
-    assert said[-1].endswith("(the damaged one is in use): ranks read the shared one, the result is the same")
+    assert Cache(tmp_path / "cache", messages.append).copy(examples, "examples") == examples
+    assert messages[-1].endswith("(the damaged one is in use): ranks read the shared one, the result is the same")
 
 
 def test_what_is_damaged_in_the_store_does_not_become_a_copy(
-    cache: Cache, examples: Path, tmp_path: Path, said: list[str]
+    cache: Cache, examples: Path, tmp_path: Path, messages: list[str]
 ) -> None:
     (examples / "train.npy").write_bytes(b"x" * 300 * KB)
     assert cache.copy(examples, "examples") == examples
-    assert "its bytes do not match its manifest" in said[-1]
-    assert kept(tmp_path / "cache") == []
+    assert "its bytes do not match its manifest" in messages[-1]
+    assert copies(tmp_path / "cache") == []
 
 
 def forget(folder: Path, source: Path) -> Path:
@@ -161,8 +161,8 @@ def make(cache: Path, source: Path) -> Path:
 
 def race(cache: Path, source: Path, start: Any) -> tuple[Path, dict[str, bytes]]:
     start.wait()
-    found = make(cache, source)
-    return found, content(found)
+    path = make(cache, source)
+    return path, content(path)
 
 
 def test_of_several_at_once_each_finds_a_whole_copy_and_one_is_kept(examples: Path, tmp_path: Path) -> None:
@@ -170,10 +170,10 @@ def test_of_several_at_once_each_finds_a_whole_copy_and_one_is_kept(examples: Pa
     with context.Manager() as manager, ProcessPoolExecutor(4, context) as others:
         start = manager.Barrier(4)
         results = [others.submit(race, tmp_path / "cache", examples, start) for _ in range(4)]
-        found = [result.result() for result in results]
-    assert {path for path, _ in found} == {tmp_path / "cache" / "objects" / examples.name[:2] / examples.name}
-    assert all(seen == content(examples) for _, seen in found)
-    assert kept(tmp_path / "cache") == [examples.name]
+        winners = [result.result() for result in results]
+    assert {path for path, _ in winners} == {tmp_path / "cache" / "objects" / examples.name[:2] / examples.name}
+    assert all(seen == content(examples) for _, seen in winners)
+    assert copies(tmp_path / "cache") == [examples.name]
     assert not list((tmp_path / "cache" / "incoming").iterdir())
 
 
@@ -202,35 +202,35 @@ def test_what_a_killed_agent_left_is_removed_and_what_a_living_one_writes_is_not
 # Room
 
 
-def test_without_room_the_shared_one_is_used(store: Store, tmp_path: Path, said: list[str]) -> None:
+def test_without_room_the_shared_one_is_used(store: Store, tmp_path: Path, messages: list[str]) -> None:
     source = publish(store, {"train.npy": os.urandom(300 * KB)})
-    assert Cache(tmp_path / "cache", said.append, 200 * KB).copy(source, "examples") == source
-    assert said == [
+    assert Cache(tmp_path / "cache", messages.append, 200 * KB).copy(source, "examples") == source
+    assert messages == [
         "no copy of examples on this node (it needs 0.3 MB, there is room for 0.2 MB): ranks read the shared one, "
         "the result is the same"
     ]
-    assert kept(tmp_path / "cache") == []
+    assert copies(tmp_path / "cache") == []
 
 
-def test_a_limit_counts_what_is_there_already(store: Store, tmp_path: Path, said: list[str]) -> None:
+def test_a_limit_counts_what_is_there_already(store: Store, tmp_path: Path, messages: list[str]) -> None:
     first, second = (publish(store, {"train.npy": os.urandom(300 * KB)}) for _ in range(2))
-    cache = Cache(tmp_path / "cache", said.append, 500 * KB)
+    cache = Cache(tmp_path / "cache", messages.append, 500 * KB)
     assert cache.copy(first, "examples") != first
     assert cache.copy(second, "teacher") == second
 
 
 def test_copies_that_nobody_uses_make_room_the_longest_unused_first(
-    store: Store, tmp_path: Path, said: list[str]
+    store: Store, tmp_path: Path, messages: list[str]
 ) -> None:
     sources = [publish(store, {"train.npy": os.urandom(300 * KB)}) for _ in range(4)]
     for age, source in enumerate(sources[:3]):
         copy = forget(tmp_path, source)
         os.utime(copy, (age, age))
-    used = Cache(tmp_path / "cache", said.append)
+    used = Cache(tmp_path / "cache", messages.append)
     used.copy(sources[0], "examples")
     os.utime(used.copy(sources[0], "examples"), (0, 0))
-    assert Cache(tmp_path / "cache", said.append, 1100 * KB).copy(sources[3], "examples") != sources[3]
-    assert kept(tmp_path / "cache") == sorted(source.name for source in (sources[0], sources[2], sources[3]))
+    assert Cache(tmp_path / "cache", messages.append, 1100 * KB).copy(sources[3], "examples") != sources[3]
+    assert copies(tmp_path / "cache") == sorted(source.name for source in (sources[0], sources[2], sources[3]))
 
 
 @pytest.fixture
@@ -247,24 +247,24 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("seen_before", [True, False])
 def test_on_a_full_disk_the_shared_one_is_used_and_nothing_is_left(
-    store: Store, small_disk: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, seen_before: bool
+    store: Store, small_disk: Path, messages: list[str], monkeypatch: pytest.MonkeyPatch, seen_before: bool
 ) -> None:
     """Also when another pod takes the room after it was looked at."""
     source = publish(store, {"a.npy": os.urandom(600 * KB), "train.npy": os.urandom(600 * KB)})
     if not seen_before:
         monkeypatch.setattr(Cache, "_room", lambda cache: 10**9)
-    assert Cache(small_disk, said.append).copy(source, "examples") == source
-    assert ("there is room for" if seen_before else "No space left on device") in said[0]
-    assert kept(small_disk) == []
+    assert Cache(small_disk, messages.append).copy(source, "examples") == source
+    assert ("there is room for" if seen_before else "No space left on device") in messages[0]
+    assert copies(small_disk) == []
     assert not list((small_disk / "incoming").iterdir())
     little = publish(store, {"train.npy": os.urandom(100 * KB)})
-    assert Cache(small_disk, said.append).copy(little, "examples") != little
+    assert Cache(small_disk, messages.append).copy(little, "examples") != little
 
 
-def test_a_disk_that_cannot_be_used_is_no_reason_to_fail(examples: Path, tmp_path: Path, said: list[str]) -> None:
+def test_a_disk_that_cannot_be_used_is_no_reason_to_fail(examples: Path, tmp_path: Path, messages: list[str]) -> None:
     (tmp_path / "cache").write_text("not a folder")
-    assert Cache(tmp_path / "cache", said.append).copy(examples, "examples") == examples
-    assert "ranks read the shared one, the result is the same" in said[0]
+    assert Cache(tmp_path / "cache", messages.append).copy(examples, "examples") == examples
+    assert "ranks read the shared one, the result is the same" in messages[0]
 
 
 # The node's agent
@@ -282,10 +282,10 @@ def spec(job: JobSpec, store: Store, examples: Path) -> JobSpec:
 @pytest.fixture
 def ranks_read(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> Callable[[], JobSpec]:
     """Runs the node's agent, whose ranks do nothing: what they would have been given."""
-    given: list[Path] = []
+    paths: list[Path] = []
 
     def failures(_: JobSpec, path: Path) -> dict[int, int]:
-        given.append(path)
+        paths.append(path)
         return {}
 
     monkeypatch.setattr(node, "_failures", failures)
@@ -295,7 +295,7 @@ def ranks_read(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> Callable[[], J
 
     def run() -> JobSpec:
         assert node.run(spec.path) == 0
-        return JobSpec.read(given[-1])
+        return JobSpec.read(paths[-1])
 
     return run
 
@@ -311,12 +311,12 @@ def test_ranks_read_copies_and_write_where_they_always_do(
 ) -> None:
     before = spec.path.read_bytes()
     monkeypatch.setenv(node_cache.CACHE, str(tmp_path / "cache"))
-    found = ranks_read()
+    local_spec = ranks_read()
     for name in ("examples", "teacher"):
-        copy, source = found.payload.reads[name], spec.payload.reads[name]
+        copy, source = local_spec.payload.reads[name], spec.payload.reads[name]
         assert Path(copy).is_relative_to(tmp_path / "cache")
         assert content(Path(copy)) == content(Path(source))
-    assert replace(found, payload=spec.payload) == spec
+    assert replace(local_spec, payload=spec.payload) == spec
     assert spec.path.read_bytes() == before
     assert "examples: 0.3 MB copied" in agents_log(spec)
 
@@ -330,9 +330,9 @@ def test_the_limit_is_the_pods(
 ) -> None:
     monkeypatch.setenv(node_cache.CACHE, str(tmp_path / "cache"))
     monkeypatch.setenv(node_cache.LIMIT, str(200 * KB))
-    found = ranks_read()
-    assert found.payload.reads["examples"] == spec.payload.reads["examples"]
-    assert found.payload.reads["teacher"] != spec.payload.reads["teacher"]
+    local_spec = ranks_read()
+    assert local_spec.payload.reads["examples"] == spec.payload.reads["examples"]
+    assert local_spec.payload.reads["teacher"] != spec.payload.reads["teacher"]
     assert "no copy of examples on this node" in agents_log(spec)
 
 
@@ -377,6 +377,6 @@ def test_the_others_wait_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_specification_is_json_for_ranks_too(spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(node_cache.CACHE, str(tmp_path / "cache"))
-    own = node_cache.local(spec, spec.path)
-    assert own != spec.path
-    assert json.loads(own.read_text()).keys() == json.loads(spec.path.read_text()).keys()
+    local_path = node_cache.local(spec, spec.path)
+    assert local_path != spec.path
+    assert json.loads(local_path.read_text()).keys() == json.loads(spec.path.read_text()).keys()

@@ -6,7 +6,7 @@ from understudy.agent.rendezvous import Rendezvous, rendezvous
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("variables", "expected"),
     [
         (
             {
@@ -23,5 +23,5 @@ from understudy.agent.rendezvous import Rendezvous, rendezvous
         ),
     ],
 )
-def test_nodes_find_each_other_as_either_operator_says(given: dict[str, str], expected: Rendezvous) -> None:
-    assert rendezvous(given) == expected
+def test_nodes_find_each_other_as_either_operator_says(variables: dict[str, str], expected: Rendezvous) -> None:
+    assert rendezvous(variables) == expected

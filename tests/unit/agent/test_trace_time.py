@@ -37,10 +37,10 @@ def milliseconds(events: list[Event]) -> dict[str, float]:
 def test_the_innermost_mark_counts_and_the_kinds_add_up_to_the_step() -> None:
     expected = {"data": 0.05, "teacher": 0.1, "forward": 0.2, "backward": 0.4, "optimizer": 0.1, "other": 0.15}
     assert milliseconds(STEP) == expected
-    found = step_time(STEP)
-    assert found.seconds == pytest.approx(0.001)
-    assert sum(found.kinds.values()) == pytest.approx(found.seconds)
-    assert list(found.kinds) == list(KINDS)
+    times = step_time(STEP)
+    assert times.seconds == pytest.approx(0.001)
+    assert sum(times.kinds.values()) == pytest.approx(times.seconds)
+    assert list(times.kinds) == list(KINDS)
 
 
 def test_what_is_sent_while_nothing_is_computed_is_communication() -> None:
@@ -51,8 +51,8 @@ def test_what_is_sent_while_nothing_is_computed_is_communication() -> None:
         span("aten::mm", 450, 600),
         span("aten::mm", 650, 700),
     ]
-    found = step_time([*STEP, *sending])
-    assert 1000 * found.sent == pytest.approx(0.4)
+    times = step_time([*STEP, *sending])
+    assert 1000 * times.sent == pytest.approx(0.4)
     kinds = milliseconds([*STEP, *sending])
     assert kinds["communication"] == pytest.approx(0.25)  # 600 to 650, 700 to 900
     assert kinds["backward"] == pytest.approx(0.25)
@@ -77,10 +77,10 @@ def test_on_a_gpu_its_own_kernels_count() -> None:
         span("aten::mm", 650, 700),
         span("understudy: step", 5, 990, "gpu_user_annotation", GPU),
     ]
-    found = step_time([*STEP, *kernels])
-    assert found.seconds == pytest.approx(0.001)
-    assert found.kinds["communication"] == pytest.approx(100e-6)
-    assert found.sent == pytest.approx(200e-6)
+    times = step_time([*STEP, *kernels])
+    assert times.seconds == pytest.approx(0.001)
+    assert times.kinds["communication"] == pytest.approx(100e-6)
+    assert times.sent == pytest.approx(200e-6)
 
 
 def test_several_steps_are_a_mean() -> None:
@@ -104,7 +104,7 @@ def covered(spans: Any) -> set[int]:
 
 @given(many, many, moments)
 def test_spans_are_what_sets_of_moments_are(some: Any, others: Any, window: tuple[float, float]) -> None:
-    joined, apart = union(some), without(union(some), union(others))
+    joined, remainder = union(some), without(union(some), union(others))
     assert covered(joined) == covered(some)
-    assert covered(apart) == covered(some) - covered(others)
+    assert covered(remainder) == covered(some) - covered(others)
     assert length(joined, *window) == len(covered(some) & covered([window]))

@@ -23,7 +23,7 @@ def spec(job: JobSpec) -> JobSpec:
 
 
 @pytest.mark.parametrize(
-    ("said", "ends"),
+    ("outcomes", "ends"),
     [
         ([], exit_codes.HUNG),
         ([Outcome(0)], exit_codes.HUNG),
@@ -33,13 +33,13 @@ def spec(job: JobSpec) -> JobSpec:
     ids=["nobody done", "one done", "all done", "one failed"],
 )
 def test_ranks_that_move_no_more_are_ended_unless_one_has_failed(
-    spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[Outcome], ends: int | None
+    spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], ends: int | None
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(watchdog, "_end", ended.append)
     monkeypatch.setattr(watchdog, "seconds_since_heartbeat", lambda *_: 2 * spec.hang_timeout)
     attempt = attempts.begin(spec, 2)
-    for rank, outcome in enumerate(said):
+    for rank, outcome in enumerate(outcomes):
         replace(outcome, attempt=attempt).write(spec.outcome(rank))
     watchdog.Watchdog(spec, tmp_path / "eviction")._check_for_hang()
     assert ended[:1] == ([] if ends is None else [ends])

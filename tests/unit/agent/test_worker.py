@@ -31,8 +31,8 @@ def test_a_rank_says_whose_fault_its_end_was(
     before = signal.getsignal(signal.SIGINT)
     assert worker.main() == code
     signal.signal(signal.SIGINT, before)
-    said = Outcome.read(spec.outcome(0))
-    assert said == Outcome(code, str(error), kind)  # type: ignore[arg-type]
+    outcome = Outcome.read(spec.outcome(0))
+    assert outcome == Outcome(code, str(error), kind)  # type: ignore[arg-type]
 
 
 def test_a_rank_of_another_image_says_so_and_ends(

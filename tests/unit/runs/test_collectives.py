@@ -38,9 +38,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Namespaces:
 
 
 def followed(end: int | Exception) -> Any:
-    def follow(kube: Namespaces, name: str, say: Any) -> int:
+    def follow(kube: Namespaces, name: str, report: Any) -> int:
         assert name in kube.jobs
-        say("8 KiB")
+        report("8 KiB")
         if isinstance(end, Exception):
             raise end
         return end
@@ -50,9 +50,9 @@ def followed(end: int | Exception) -> Any:
 
 def test_it_is_followed_and_removed(there: Namespaces, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives.following, "follow", followed(0))
-    said: list[str] = []
-    assert collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), said.append) == 0
-    assert said == ["8 KiB"]
+    lines: list[str] = []
+    assert collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), lines.append) == 0
+    assert lines == ["8 KiB"]
     assert there.jobs == {}
 
 
@@ -66,7 +66,7 @@ def test_one_that_fails_is_removed_too_and_its_time_is_named(
 
 
 @pytest.mark.parametrize(
-    ("cluster", "resources", "words"),
+    ("cluster", "resources", "message"),
     [
         (CLUSTER, {"pool": "h100", "nodes": 2}, r"--collectives\.pool: this cluster has no pool 'h100', but cpu, gpu"),
         (CLUSTER, {"pool": "gpu"}, "one process has nobody to speak to; give two at least"),
@@ -74,9 +74,9 @@ def test_one_that_fails_is_removed_too_and_its_time_is_named(
     ],
 )
 def test_what_cannot_be_measured_is_refused_and_nothing_is_made(
-    there: Namespaces, cluster: Cluster, resources: dict[str, Any], words: str
+    there: Namespaces, cluster: Cluster, resources: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         collectives.measure(cast(Kube, there), cluster, Resources(**resources), print)
     assert there.jobs == {}
 

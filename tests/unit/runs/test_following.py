@@ -55,13 +55,13 @@ def test_a_run_that_waits_says_for_what() -> None:
 class Reports(Kube):
     """Answers what was reported of objects, by name."""
 
-    def __init__(self, **said: list[dict[str, Any]]) -> None:
-        self._said = said
+    def __init__(self, **events: list[dict[str, Any]]) -> None:
+        self._events = events
 
     def events(self, thing: dict[str, Any]) -> list[dict[str, Any]]:
-        if not self._said:
+        if not self._events:
             raise Refused("may not list events")
-        return self._said.get(thing["metadata"]["name"], [])
+        return self._events.get(thing["metadata"]["name"], [])
 
 
 STARTED = {"metadata": {"name": "run"}, "status": {"startTime": "2026-01-01T00:00:00Z"}}
@@ -103,14 +103,14 @@ def test_a_pod_that_asks_for_more_than_all_of_a_quota_does_not_pass() -> None:
     assert sight.broken == message
 
 
-@pytest.mark.parametrize(("lasts", "told"), [(10, False), (40, True)])
-def test_a_run_whose_pod_gets_no_volumes_says_why_once_they_are_late(lasts: int, told: bool) -> None:
+@pytest.mark.parametrize(("lasts", "reported"), [(10, False), (40, True)])
+def test_a_run_whose_pod_gets_no_volumes_says_why_once_they_are_late(lasts: int, reported: bool) -> None:
     times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": f"2026-01-01T00:00:{lasts}Z"}
     kube = Reports(p=[{"reason": "FailedMount", "message": "mount failed: exit status 32", **times}])
     waits = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}}
     sight = with_events(kube, STARTED, [waits], pending([waits]))
     assert sight is not None
-    assert (sight.detail == "its pod does not start: mount failed: exit status 32") == told
+    assert (sight.detail == "its pod does not start: mount failed: exit status 32") == reported
     assert sight.broken == "", "volumes may come"
 
 
@@ -130,11 +130,11 @@ def test_a_run_whose_pod_cannot_be_made_is_ended_after_a_minute(monkeypatch: pyt
         def pods(self, selector: str) -> list[Any]:
             return []
 
-    said: list[str] = []
+    reports: list[str] = []
     kube = Refusing(run=[{"reason": "FailedCreate", "message": "Error creating: no such account"}])
     with pytest.raises(UnderstudyError, match="the run run was ended, its pod cannot start: Error creating: no such"):
-        follow(kube, "run", said.append)
-    assert said == ["pending: Error creating: no such account"]
+        follow(kube, "run", reports.append)
+    assert reports == ["pending: Error creating: no such account"]
     assert ended == ["run"]
     assert clock[0] > RECOVERY
 
@@ -157,11 +157,11 @@ class Run:
     def __init__(self, lines: list[str], breaks: list[int]) -> None:
         self._log = "".join(f"2026-01-01T00:00:{at:02}.000000000Z {line}\n" for at, line in enumerate(lines))
         self._breaks = breaks
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.core = SimpleNamespace(read_namespaced_pod_log=self._connect)
 
     def _connect(self, pod: str, namespace: str, **options: Any) -> Any:
-        self.asked.append(options)
+        self.requests.append(options)
         return SimpleNamespace(stream=lambda amt: self._bytes())
 
     def _bytes(self) -> Iterator[bytes]:
@@ -184,9 +184,9 @@ def test_a_connection_that_goes_silent_is_made_again_and_no_line_is_lost_or_said
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     lines = ["one", "two", "", "four of 4"]
-    run, said = Run(lines, breaks=[0, 50, 80]), list[str]()
-    assert follow(cast(Kube, run), "run", said.append) == DONE
-    assert said == lines
-    assert [options["_request_timeout"][1] for options in run.asked] == [following.SILENCE] * 4
-    assert ["since_seconds" in options for options in run.asked] == [False, False, True, True]
-    assert all(time.time() - 1_767_225_600 < options["since_seconds"] for options in run.asked[2:])
+    run, received = Run(lines, breaks=[0, 50, 80]), list[str]()
+    assert follow(cast(Kube, run), "run", received.append) == DONE
+    assert received == lines
+    assert [options["_request_timeout"][1] for options in run.requests] == [following.SILENCE] * 4
+    assert ["since_seconds" in options for options in run.requests] == [False, False, True, True]
+    assert all(time.time() - 1_767_225_600 < options["since_seconds"] for options in run.requests[2:])

@@ -61,9 +61,9 @@ def pod(owner: str, phase: str, labels: dict[str, str] | None = None) -> dict[st
     ],
 )
 def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str], kind: JobKind) -> None:
-    found = list_jobs(cast(Kube, Cluster(driver, rank, kind)), 1_800_000_000.0)
-    assert {one.name: one.stage for one in found} == stages
-    assert {one.name: one.kind for one in found} == {"run-1": "Job", "teacher-1": kind.name}
+    jobs = list_jobs(cast(Kube, Cluster(driver, rank, kind)), 1_800_000_000.0)
+    assert {job.name: job.stage for job in jobs} == stages
+    assert {job.name: job.kind for job in jobs} == {"run-1": "Job", "teacher-1": kind.name}
 
 
 def condition(kind: str, status: str = "True") -> dict[str, Any]:
@@ -75,9 +75,9 @@ class Runs(Cluster):
 
     def __init__(self, driver: str | None, training: str | None, code: int = 1, kind: JobKind = PYTORCHJOB) -> None:
         super().__init__("Failed", "Failed", kind)
-        beside = {"name": "a-proxy", "state": {"terminated": {"exitCode": 3 if code != 3 else 1}}}
+        proxy = {"name": "a-proxy", "state": {"terminated": {"exitCode": 3 if code != 3 else 1}}}
         state = {"name": "driver", "state": {"terminated": {"exitCode": code}}}
-        self._pods[0]["status"] = {"phase": "Failed", "containerStatuses": [beside, state]}
+        self._pods[0]["status"] = {"phase": "Failed", "containerStatuses": [proxy, state]}
         self._conditions = [condition(kind)["status"] if kind else {} for kind in (driver, training)]
         self.deleted: list[str] = []
 
@@ -116,8 +116,8 @@ def test_only_what_goes_on_is_stopped(
 
 @pytest.mark.parametrize(("code", "stage"), [(1, "failed"), (3, "rejected")])
 def test_a_run_that_the_gate_rejected_did_not_fail(code: int, stage: str) -> None:
-    found = list_jobs(cast(Kube, Runs("Failed", "Succeeded", code)), 1_800_000_000.0)
-    assert {one.name: one.stage for one in found} == {"run-1": stage, "teacher-1": "succeeded"}
+    jobs = list_jobs(cast(Kube, Runs("Failed", "Succeeded", code)), 1_800_000_000.0)
+    assert {job.name: job.stage for job in jobs} == {"run-1": stage, "teacher-1": "succeeded"}
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

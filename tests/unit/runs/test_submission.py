@@ -12,15 +12,15 @@ from understudy.kube.settings import CERTIFICATES_FOLDER, ENVIRONMENT, FETCHING,
 from understudy.recipe import JobResources, PretrainedModel, Recipe, Resources
 from understudy.recipe.file import load
 from understudy.registry import pod_token
-from understudy.runs.submission import check, own_pool, render, settings, submit
+from understudy.runs.submission import check, driver_pool, render, settings, submit
 
 
 def test_a_pod_that_has_an_answer_is_not_tried_again_and_one_that_had_to_go_is() -> None:
-    made = render("digits-1", Cluster(image="i:1", claim="c"))
-    fail, ignore = made["spec"]["podFailurePolicy"]["rules"]
+    job = render("digits-1", Cluster(image="i:1", claim="c"))
+    fail, ignore = job["spec"]["podFailurePolicy"]["rules"]
     assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailJob", [1, 2, 3])
     assert (ignore["action"], ignore["onPodConditions"]) == ("Ignore", [{"type": "DisruptionTarget"}])
-    assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 
 def test_the_driver_has_a_short_token_for_mlflow_where_the_client_reads_it() -> None:
@@ -49,7 +49,7 @@ def digits() -> Recipe:
 
 
 def own_pod(recipe: Recipe, cluster: Cluster) -> dict[str, Any]:
-    template = render("digits-1", cluster, own_pool(cluster, recipe))["spec"]["template"]
+    template = render("digits-1", cluster, driver_pool(cluster, recipe))["spec"]["template"]
     return {**template["spec"], "labels": template["metadata"]["labels"]}
 
 
@@ -74,13 +74,13 @@ def test_one_node_cannot_have_two_pools_but_a_teacher_that_is_only_fetched_needs
         InputError,
         match=r"^resources\.teacher\.pool, resources\.distill\.pool: are not the same",
     ):
-        own_pool(cluster, recipe)
+        driver_pool(cluster, recipe)
     measured = recipe.model_copy(update={"resources": resources.model_copy(update={"evaluate": Resources(pool="cpu")})})
     with pytest.raises(InputError, match=r"resources\.distill\.pool, resources\.evaluate\.pool: are not the same"):
-        own_pool(cluster, measured)
+        driver_pool(cluster, measured)
     fetched = recipe.teacher.model_copy(update={"train": None})
-    assert own_pool(cluster, recipe.model_copy(update={"teacher": fetched})) == POOL
-    assert own_pool(cluster.model_copy(update={"one_node": False}), recipe) == Pool()
+    assert driver_pool(cluster, recipe.model_copy(update={"teacher": fetched})) == POOL
+    assert driver_pool(cluster.model_copy(update={"one_node": False}), recipe) == Pool()
 
 
 @pytest.mark.parametrize("fetches", [True, False])
@@ -96,18 +96,18 @@ def test_a_run_that_fetches_has_a_way_out_and_knows_the_proxy_and_no_other_has(f
 
 
 def test_whether_a_run_fetches_follows_from_its_recipe(digits: Recipe) -> None:
-    made: list[Any] = []
+    jobs: list[Any] = []
 
     class Keeps(Answers):
         def call(self, method: str, *arguments: Any, **options: object) -> Any:
-            made.extend(arguments[1:] if method == "create job" else ())
+            jobs.extend(arguments[1:] if method == "create job" else ())
             return super().call(method)
 
     hub = PretrainedModel(pretrained="org/vit")
     for model in (digits.teacher.model, hub):
         teacher = digits.teacher.model_copy(update={"model": model})
         submit(cast(Kube, Keeps()), CLUSTER, digits.model_copy(update={"teacher": teacher}))
-    assert [FETCHES.items() <= job["metadata"]["labels"].items() for job in made] == [False, True]
+    assert [FETCHES.items() <= job["metadata"]["labels"].items() for job in jobs] == [False, True]
 
 
 class Answers:
@@ -119,10 +119,10 @@ class Answers:
 
     def __init__(self, **errors: BaseException) -> None:
         self._errors = {method.replace("_", " "): error for method, error in errors.items()}
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def call(self, method: str, *arguments: object, **options: object) -> Any:
-        self.asked.append(method)
+        self.calls.append(method)
         if method in self._errors:
             raise self._errors[method]
         return {"metadata": {"uid": "1"}, "data": {"cluster.yaml": "image: [i"}}
@@ -133,17 +133,17 @@ def test_of_a_run_that_could_not_be_submitted_nothing_is_left(digits: Recipe, er
     kube = Answers(create_map=error)
     with pytest.raises(type(error)):
         submit(cast(Kube, kube), CLUSTER, digits)
-    assert kube.asked == ["create job", "create map", "delete job"]
+    assert kube.calls == ["create job", "create map", "delete job"]
     unheard = Answers(create_job=error)  # it may have been made, and only the answer was lost
     with pytest.raises(type(error)):
         submit(cast(Kube, unheard), CLUSTER, digits)
-    assert unheard.asked == ["create job", "delete job"]
+    assert unheard.calls == ["create job", "delete job"]
 
 
 def test_a_run_that_could_neither_be_submitted_nor_taken_back_is_named(digits: Recipe) -> None:
     kube = Answers(create_map=Refused("a quota is full"), delete_job=Away("nobody answers"))
-    words = r"a quota is full; .* \(nobody answers\): if `understudy jobs ls -n here` shows the run digits-\S+, "
-    with pytest.raises(UnderstudyError, match=words):
+    message = r"a quota is full; .* \(nobody answers\): if `understudy jobs ls -n here` shows the run digits-\S+, "
+    with pytest.raises(UnderstudyError, match=message):
         submit(cast(Kube, kube), CLUSTER, digits)
 
 
@@ -184,7 +184,7 @@ class Namespace:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "lacks", "words"),
+    ("launcher", "lacks", "message"),
     [
         ("pytorchjob", "pytorchjobs", "does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Op"),
         ("pytorchjob", "queue", r"resources\.teacher\.queue: namespace here has no LocalQueue team"),
@@ -198,9 +198,9 @@ class Namespace:
     ],
 )
 def test_what_a_namespace_lacks_is_said_before_anything_is_submitted(
-    digits: Recipe, launcher: str, lacks: str, words: str
+    digits: Recipe, launcher: str, lacks: str, message: str
 ) -> None:
     cluster = CLUSTER.model_copy(update={"queue": "team", "launcher": launcher})
     check(cast(Kube, Namespace()), cluster, digits)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         check(cast(Kube, Namespace(lacks)), cluster, digits)
