@@ -217,7 +217,7 @@ def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], 
     print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; GiB, and of mapped files:")
     print(
         f"a rank's share of both {(own + taught) / RANKS / GIB:.2f}, in fp32 {(own + 2 * taught) / RANKS / GIB:.2f}; "
-        f"planned: between steps {said.kept / GIB:.2f}, at the peak of a step {said.peak.bytes / GIB:.2f}"
+        f"planned: between steps {said.resident / GIB:.2f}, at the peak of a step {said.peak.bytes / GIB:.2f}"
     )
     print("| phase |" + "".join(f" rank {rank} |" for rank in range(RANKS)) + "\n|---|" + "---|" * RANKS)
     found_by_ranks(1, write_published, folder / "published", kinds[1])

@@ -98,7 +98,7 @@ def _answer(
     from understudy.plan.length import steps_of
     from understudy.plan.ranking import estimated, ranking
 
-    place, degrees = job.place(machine.hardware), job.degrees
+    place, degrees = job.placement(machine.hardware), job.degrees
     bar = partial(watched, what=f"{job.name}: sets of degrees")
     found = ranking(job.planned, place, pool, bar) if every or write or degrees is None else None
     if found and (write or degrees is None):
@@ -168,7 +168,7 @@ def _estimate(own: "Estimate", *, has_times: bool) -> dict[str, Any]:
         "peak_bytes": own.traced.peak.bytes,
         "peak_phase": own.traced.peak.phase,
         "kinds_bytes": own.traced.peak.kinds,
-        "kept_bytes": own.traced.kept,
+        "kept_bytes": own.traced.resident,
         "checkpoint_bytes": own.traced.state,
         "flops": own.traced.flops,
         "step_seconds": seconds if has_times else None,

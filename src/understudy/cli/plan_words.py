@@ -70,7 +70,7 @@ def say(answer: Answer) -> None:
     verdict = "fits" if own.fits else "DOES NOT FIT"
     typer.echo(f"  memory    {own.memory:.2f} of {hardware.memory:.1f} GiB a process: {verdict}")
     typer.echo(f"            at most in {peak.phase}: {kinds}")
-    kept, state = _size(own.traced.kept), _size(job.checkpoint(own))
+    kept, state = _size(own.traced.resident), _size(job.checkpoint(own))
     typer.echo(f"            {kept} between steps; a checkpoint has {state} in all")
     if job.planned.train.compile:
         typer.echo("            without compile, which is not planned and takes less")
@@ -79,7 +79,7 @@ def say(answer: Answer) -> None:
     typer.echo(f"  a step    {_step(answer)}")
     typer.echo(f"  in all    {_in_all(answer)}")
     if not own.fits:
-        typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
+        typer.echo(f"  to fit    {lacking(job.planned, own, job.placement(hardware))}")
     if answer.ranking and (answer.ranking.refused or len(answer.ranking.estimates) > 1):
         _say_others(answer.ranking, answer)
 

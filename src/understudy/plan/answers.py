@@ -36,7 +36,7 @@ class Like:
     device: torch.device
     inference: bool
     """Whether it is an inference tensor, or a view of one."""
-    given: int | None
+    storage_index: int | None
     """The index of the input tensor with its storage; None if the storage is new."""
 
 
@@ -56,7 +56,7 @@ class Answers:
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = mode
-        self._said: dict[torch.device, dict[str, Any]] = {}
+        self._attributes: dict[torch.device, dict[str, Any]] = {}
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The result of an operation."""
@@ -68,59 +68,60 @@ class Answers:
             return func(*args, **kwargs)
         answer = _remembered.get(key, UNKNOWN)
         if answer is UNKNOWN:
-            made = func(*args, **kwargs)
+            result = func(*args, **kwargs)
             unchanged = _key(func, args, kwargs, []) == key
-            _remembered[key] = self._answer(func, made, tensors) if unchanged else None
-            return made
+            _remembered[key] = self._answer(func, result, tensors) if unchanged else None
+            return result
         if answer is None:
             return func(*args, **kwargs)
         kind, each = answer
         if kind is NoneType:
             return None
-        made = [
-            self._made(one, tensors) if isinstance(one, Like) else None if one is None else tensors[one] for one in each
+        result = [
+            self._restore(part, tensors) if isinstance(part, Like) else None if part is None else tensors[part]
+            for part in each
         ]
-        return made[0] if kind is FakeTensor else kind(made)
+        return result[0] if kind is FakeTensor else kind(result)
 
-    def _answer(self, func: Any, made: Any, tensors: list[FakeTensor]) -> Answer | None:
-        kind, several = type(made), type(made) in (tuple, list)
+    def _answer(self, func: Any, result: Any, tensors: list[FakeTensor]) -> Answer | None:
+        kind, several = type(result), type(result) in (tuple, list)
         if any(tag in func.tags for tag in AGAIN):
             return None
-        if made is None and func.namespace in WRITING:
+        if result is None and func.namespace in WRITING:
             return kind, ()
         if not several and kind is not FakeTensor:
             return None
         storages = {tensor.untyped_storage()._cdata: number for number, tensor in reversed([*enumerate(tensors)])}
         same = {id(tensor): number for number, tensor in reversed([*enumerate(tensors)])}
-        found: list[Like | int | None] = []
-        for one in made if several else (made,):
-            if one is None or id(one) in same:
-                found.append(None if one is None else same[id(one)])
+        parts: list[Like | int | None] = []
+        for part in result if several else (result,):
+            if part is None or id(part) in same:
+                parts.append(None if part is None else same[id(part)])
                 continue
-            like = self._like(one, storages, tensors)
+            like = self._like(part, storages, tensors)
             if like is None:
                 return None
-            found.append(like)
-        new = [one.untyped_storage()._cdata for one in tree_leaves(made) if isinstance(one, Tensor)]
+            parts.append(like)
+        new = [part.untyped_storage()._cdata for part in tree_leaves(result) if isinstance(part, Tensor)]
         new = [data for data in new if data not in storages]
-        return (kind, tuple(found)) if len(new) == len(set(new)) else None
+        return (kind, tuple(parts)) if len(new) == len(set(new)) else None
 
-    def _like(self, made: Any, storages: Mapping[int, int], tensors: list[FakeTensor]) -> Like | None:
+    def _like(self, tensor: Any, storages: Mapping[int, int], tensors: list[FakeTensor]) -> Like | None:
         """The properties of a tensor; None if it is not plain, or its storage has another size than they imply."""
-        if type(made) is not FakeTensor or made.fake_mode is not self._mode or made.constant is not None:
+        if type(tensor) is not FakeTensor or tensor.fake_mode is not self._mode or tensor.constant is not None:
             return None
-        if made.layout is not torch.strided or made.requires_grad or made.dispatch_keys or made.is_conj():
+        if tensor.layout is not torch.strided or tensor.requires_grad or tensor.dispatch_keys or tensor.is_conj():
             return None
-        given = storages.get(made.untyped_storage()._cdata)
-        shape, stride, offset = tuple(made.shape), made.stride(), int(made.storage_offset())
-        if given is not None and len(storages) < len(tensors):
+        storage_index = storages.get(tensor.untyped_storage()._cdata)
+        shape, stride, offset = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+        if storage_index is not None and len(storages) < len(tensors):
             return None  # inputs share a storage; next time it may view another one
-        like = Like(shape, stride, offset, made.dtype, made.fake_device, made.is_inference(), given)
-        again = self._made(like, tensors)
-        alike = again.untyped_storage().nbytes() == made.untyped_storage().nbytes()
-        return like if alike and torch._C._dispatch_key_set(again) == torch._C._dispatch_key_set(made) else None
+        like = Like(shape, stride, offset, tensor.dtype, tensor.fake_device, tensor.is_inference(), storage_index)
+        again = self._restore(like, tensors)
+        alike = again.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+        return like if alike and torch._C._dispatch_key_set(again) == torch._C._dispatch_key_set(tensor) else None
 
-    def _made(self, like: Like, tensors: list[FakeTensor]) -> Tensor:
+    def _restore(self, like: Like, tensors: list[FakeTensor]) -> Tensor:
         if like.inference == torch.is_inference_mode_enabled():
             return self._shaped(like, tensors)
         with torch._C._InferenceMode(like.inference):
@@ -128,23 +129,23 @@ class Answers:
 
     def _shaped(self, like: Like, tensors: list[FakeTensor]) -> Tensor:
         with torch._C._DisableTorchDispatch():
-            if like.given is None:
+            if like.storage_index is None:
                 meta = torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device="meta")
             else:
                 meta = torch.empty_strided((), (), dtype=like.dtype, device="meta")
-                meta.set_(tensors[like.given].untyped_storage(), like.offset, like.shape, like.stride)
+                meta.set_(tensors[like.storage_index].untyped_storage(), like.offset, like.shape, like.stride)
             return self._without_memory(meta, like.device)
 
     def _without_memory(self, meta: Tensor, device: torch.device) -> Tensor:
         """Do as FakeTensor's constructor, without its checks, which have the same results each time."""
-        if device not in self._said:
-            self._said[device] = dict(FakeTensor(self._mode, meta, device).__dict__)
-        made: Tensor = Tensor._make_subclass(
+        if device not in self._attributes:
+            self._attributes[device] = dict(FakeTensor(self._mode, meta, device).__dict__)
+        fake: Tensor = Tensor._make_subclass(
             FakeTensor, meta, require_grad=False, dispatch_device=True, device_for_backend_keys=device
         )
-        torch._C._set_throw_on_mutable_data_ptr(made)
-        made.__dict__.update(self._said[device])
-        return made
+        torch._C._set_throw_on_mutable_data_ptr(fake)
+        fake.__dict__.update(self._attributes[device])
+        return fake
 
 
 def _key(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: list[FakeTensor]) -> Key | None:
@@ -159,21 +160,21 @@ def _key(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: l
     return tuple(parts)
 
 
-def _describe(given: Iterable[Any], parts: list[Any], tensors: list[FakeTensor]) -> bool:
-    for one in given:
-        kind = type(one)
+def _describe(values: Iterable[Any], parts: list[Any], tensors: list[FakeTensor]) -> bool:
+    for value in values:
+        kind = type(value)
         if kind is FakeTensor:
-            if one.constant is not None:
+            if value.constant is not None:
                 return False
-            tensors.append(one)
-            shape = one.shape
-            parts += (len(shape), shape, one.stride(), one.storage_offset(), one.dtype, one._fake_device)
-            parts += (one.requires_grad, one.is_inference())
+            tensors.append(value)
+            shape = value.shape
+            parts += (len(shape), shape, value.stride(), value.storage_offset(), value.dtype, value._fake_device)
+            parts += (value.requires_grad, value.is_inference())
         elif kind in PLAIN:
-            parts += (kind, one)
+            parts += (kind, value)
         elif kind in (list, tuple):
-            parts += (kind, len(one))
-            if not _describe(one, parts, tensors):
+            parts += (kind, len(value))
+            if not _describe(value, parts, tensors):
                 return False
         else:
             return False

@@ -31,11 +31,11 @@ def attention_of(device: str, *, packed: bool) -> Iterator[None]:
     plain = functional.scaled_dot_product_attention
 
     @wraps(plain)
-    def attention(query: Tensor, key: Tensor, *given: Any, **named: Any) -> Any:
+    def attention(query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> Any:
         if device == "cpu" or _is_fused(query, key):
-            return plain(query, key, *given, **named)
+            return plain(query, key, *args, **kwargs)
         with sdpa_kernel(SDPBackend.MATH):
-            return plain(query, key, *given, **named)
+            return plain(query, key, *args, **kwargs)
 
     whole = nullcontext() if packed else patch.object(masking_utils, "find_packed_sequence_indices", lambda _: None)
     with patch.object(functional, "scaled_dot_product_attention", attention), whole:

@@ -14,49 +14,51 @@ SECTIONS = {"teacher": "teacher", "distill": "student"}
 """The recipe's section of each job's training."""
 
 
-def decided(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
+def decided(recipe: Recipe, report: Callable[[str], None]) -> Recipe:
     """The recipe with degrees in place of every `auto`.
 
     Args:
         recipe: planned for the hardware in its resources, or CPUs if its device is cpu.
-        say: called with each choice.
+        report: called with each choice.
 
     Raises:
         InputError: nothing fits (the message has a remedy), or the hardware is not given or not in the table.
     """
-    known = table()
+    hardware_table = table()
     with workers() as pool:
         for job in list(jobs(recipe)) if recipe.undecided else ():
             if job.degrees is None:
-                kind = _kind(job, known)
-                chosen = best_degrees(job, known[kind], ranking(job.planned, job.place(known[kind]), pool))
-                say(f"{job.planned.where}.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
+                kind = _kind(job, hardware_table)
+                chosen = best_degrees(
+                    job, hardware_table[kind], ranking(job.planned, job.placement(hardware_table[kind]), pool)
+                )
+                report(f"{job.planned.where}.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
                 recipe = with_strategy(recipe, job, chosen)
     return recipe
 
 
-def best_degrees(job: Job, hardware: Hardware, found: Ranking) -> Degrees:
+def best_degrees(job: Job, hardware: Hardware, ranked: Ranking) -> Degrees:
     """The fastest degrees that fit.
 
     Raises:
         InputError: none fit.
     """
-    first = nearest(job, found)
+    first = nearest(job, ranked)
     if first.fits:
         return first.degrees
-    words = lacking(job.planned, first, job.place(hardware))
-    raise InputError(f"{job.planned.where}.strategy: nothing fits; the nearest: {words}")
+    message = lacking(job.planned, first, job.placement(hardware))
+    raise InputError(f"{job.planned.where}.strategy: nothing fits; the nearest: {message}")
 
 
-def nearest(job: Job, found: Ranking) -> Estimate:
+def nearest(job: Job, ranked: Ranking) -> Estimate:
     """The fastest estimate that fits, or else the one nearest to fitting.
 
     Raises:
         InputError: no degrees make sense.
     """
-    if found.estimates:
-        return found.estimates[0]
-    reasons = "; ".join(dict.fromkeys(why for _, why in found.refused))
+    if ranked.estimates:
+        return ranked.estimates[0]
+    reasons = "; ".join(dict.fromkeys(reason for _, reason in ranked.refused))
     where = f"{job.planned.where}.strategy"
     raise InputError(f"{where}: no degrees are for {job.nodes} x {job.processes} processes: {reasons}")
 
@@ -68,12 +70,12 @@ def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
     return recipe.model_copy(update={SECTIONS[job.name]: section.model_copy(update={"train": train})})
 
 
-def _kind(job: Job, known: dict[str, Hardware]) -> str:
+def _kind(job: Job, hardware_table: dict[str, Hardware]) -> str:
     """The name of a job's hardware in the table."""
-    names = ", ".join(known)
+    names = ", ".join(hardware_table)
     where = f"resources.{job.name}.hardware"
     if job.hardware is None:
         raise InputError(f"{where}: strategy: auto has to know what it chooses for; give one of {names}")
-    if job.hardware not in known:
+    if job.hardware not in hardware_table:
         raise InputError(f"{where}: {job.hardware} is not in the table ({names})")
     return job.hardware

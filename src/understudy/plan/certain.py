@@ -30,7 +30,7 @@ class Held:
 
 def training_memory(
     train: Train,
-    found: Degrees,
+    degrees: Degrees,
     device: Literal["cpu", "cuda"],
     teacher_precision: TeacherPrecision,
     held: Held,
@@ -42,7 +42,7 @@ def training_memory(
 
     Args:
         train: the recipe's settings.
-        found: its degrees; each of `dp_replicate` copies is complete, however it is sharded.
+        degrees: its degrees; each of `dp_replicate` copies is complete, however it is sharded.
         device: where ranks compute. On GPUs, offloaded parameters and a checkpoint's copy are in the nodes' memory.
         teacher_precision: of the teacher's weights.
         held: the weights.
@@ -50,13 +50,15 @@ def training_memory(
     """
     state, gradients = _state(train, held.model), _trained(train, held.model)
     if device == "cuda" and "parameters" not in train.offload:
-        return found.dp_replicate * state
-    model = found.dp_replicate * (state + max(state, gradients))
+        return degrees.dp_replicate * state
+    model = degrees.dp_replicate * (state + max(state, gradients))
     if not held.teacher:  # a training without one may have degrees that teacher_shards does not divide
         return model
-    taught_by = found.of_teacher(teacher_shards)
+    teacher_degrees = degrees.of_teacher(teacher_shards)
     # Whole copies of the teacher beside a student in shards stay on the GPUs (Spread.for_questions).
-    teachers = taught_by.dp_replicate if device == "cpu" or taught_by == found or taught_by.shards else 0
+    teachers = (
+        teacher_degrees.dp_replicate if device == "cpu" or teacher_degrees == degrees or teacher_degrees.shards else 0
+    )
     return model + teachers * (held.teacher // SMALLER[teacher_precision])
 
 
@@ -79,15 +81,15 @@ def taken_over(model: int) -> int:
     return 2 * model
 
 
-def evaluation_memory(found: Degrees, device: Literal["cpu", "cuda"], models: int) -> int:
+def evaluation_memory(degrees: Degrees, device: Literal["cpu", "cuda"], models: int) -> int:
     """Lower bound of the nodes' memory in bytes, over all ranks of an evaluation.
 
     Args:
-        found: its degrees.
+        degrees: its degrees.
         device: where ranks compute.
         models: bytes of all models' weights together.
     """
-    return found.dp_replicate * models if device == "cpu" else 0
+    return degrees.dp_replicate * models if device == "cpu" else 0
 
 
 def saves(train: Train) -> int | None:

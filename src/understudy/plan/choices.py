@@ -20,56 +20,56 @@ def _factorings(number: int, count: int) -> Iterator[tuple[int, ...]]:
         return
     for first in range(1, number + 1):
         if number % first == 0:
-            yield from ((first, *rest) for rest in _factorings(number // first, count - 1))
+            yield from ((first, *others) for others in _factorings(number // first, count - 1))
 
 
-def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
+def refusal(planned: Planned, degrees: Degrees, per_node: int) -> str | None:
     """The reason why degrees do not suit a training's sizes; None if they may."""
     train = planned.train
-    parts = found.readers * train.gradient_accumulation_steps
+    parts = degrees.readers * train.gradient_accumulation_steps
     if train.batch_size % parts:
         return f"batch_size {train.batch_size} does not divide into {parts} parts"
-    if found.pp > train.gradient_accumulation_steps:
-        return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {found.pp})"
-    for place, why in degree_conflicts((), train, found):
-        return f"{'.'.join(map(str, place))}: {why}"
-    if found.tp > per_node:
+    if degrees.pp > train.gradient_accumulation_steps:
+        return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {degrees.pp})"
+    for path, reason in degree_conflicts((), train, degrees):
+        return f"{'.'.join(map(str, path))}: {reason}"
+    if degrees.tp > per_node:
         return "layers would be split over nodes"
-    if about := _of_sequences(planned, found) or _of_the_teacher(planned, found):
-        return about
+    if conflict := _of_sequences(planned, degrees) or _of_the_teacher(planned, degrees):
+        return conflict
     heads = _heads(planned)
-    if any(count % found.head_parts for count in heads):
-        axes = "tp" if found.cp_comm_type == "ring" else "tp x cp"
-        return f"heads ({', '.join(map(str, heads))}) do not divide over {axes} = {found.head_parts}"
+    if any(count % degrees.head_parts for count in heads):
+        axes = "tp" if degrees.cp_comm_type == "ring" else "tp x cp"
+        return f"heads ({', '.join(map(str, heads))}) do not divide over {axes} = {degrees.head_parts}"
     return None
 
 
-def _of_sequences(planned: Planned, found: Degrees) -> str | None:
+def _of_sequences(planned: Planned, degrees: Degrees) -> str | None:
     facts = planned.examples.facts
-    if found.cp == 1:
+    if degrees.cp == 1:
         return None
     if facts["task"] != "causal-lm":
         return "there are no sequences to split"
-    if facts["sequence_length"] % found.sequence_parts:
-        return f"sequences of {facts['sequence_length']} do not divide into {found.sequence_parts} parts"
-    if keeps_apart(facts) and found.cp_comm_type == "ring":
+    if facts["sequence_length"] % degrees.sequence_parts:
+        return f"sequences of {facts['sequence_length']} do not divide into {degrees.sequence_parts} parts"
+    if keeps_apart(facts) and degrees.cp_comm_type == "ring":
         return "a ring keeps no documents apart"
     return None
 
 
-def _of_the_teacher(planned: Planned, found: Degrees) -> str | None:
+def _of_the_teacher(planned: Planned, degrees: Degrees) -> str | None:
     try:
-        found.of_teacher(planned.teacher_shards)
+        degrees.of_teacher(planned.teacher_shards)
     except ValueError as error:
         return f"teacher_shards: {error}"
     return None
 
 
-def suited(planned: Planned, found: Degrees) -> Degrees:
+def suited(planned: Planned, degrees: Degrees) -> Degrees:
     """The degrees, with a ring of keys and values where heads do not divide; an exchange of heads sends less."""
-    ring = found.model_copy(update={"cp_comm_type": "ring"}) if found.cp > 1 else found
-    exchanges = not any(count % found.head_parts for count in _heads(planned))
-    return found if exchanges or refusal(planned, ring, found.tp) else ring
+    ring = degrees.model_copy(update={"cp_comm_type": "ring"}) if degrees.cp > 1 else degrees
+    exchanges = not any(count % degrees.head_parts for count in _heads(planned))
+    return degrees if exchanges or refusal(planned, ring, degrees.tp) else ring
 
 
 def _heads(planned: Planned) -> list[int]:

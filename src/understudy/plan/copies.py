@@ -15,6 +15,6 @@ class Copies(nn.Module):
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self.buckets = {parameter: {"bucket": torch.empty(parameter.numel())} for parameter in trained}
 
-    def forward(self, *given: Any, **named: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's outputs."""
-        return self.module(*given, **named)
+        return self.module(*args, **kwargs)

@@ -52,14 +52,14 @@ def depth(description: Description, where: str) -> Depth | None:
     from transformers import AutoConfig
 
     config = description["config"]
-    made = AutoConfig.for_model(**config)
-    setting = made.attribute_map.get("num_hidden_layers", "num_hidden_layers")
-    count = getattr(made, setting, None)
+    settings = AutoConfig.for_model(**config)
+    setting = settings.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    count = getattr(settings, setting, None)
     with tried_model(description, where) as model:
-        found = blocks(model)
-    shapes = {tuple((name, weight.shape) for name, weight in block.named_parameters()) for block in found}
+        model_blocks = blocks(model)
+    shapes = {tuple((name, weight.shape) for name, weight in block.named_parameters()) for block in model_blocks}
     each = [value for value in config.values() if isinstance(value, list) and len(value) == count]
-    if count != len(found) or len(shapes) != 1 or any(value != value[:1] * len(value) for value in each):
+    if count != len(model_blocks) or len(shapes) != 1 or any(value != value[:1] * len(value) for value in each):
         return None
     return Depth(count, setting)
 
@@ -79,46 +79,48 @@ def _trains_alike(lora: Lora | None) -> bool:
     return lora is None or not re.search(r"[\d\[?]", " ".join((*lora.modules, *lora.whole)))
 
 
-def deep_traces(planned: Planned, found: Degrees, known: Depths, device: str, precision: torch.dtype) -> list[Traced]:
+def deep_traces(
+    planned: Planned, degrees: Degrees, model_depths: Depths, device: str, precision: torch.dtype
+) -> list[Traced]:
     """As traces(), in a fraction of the time where blocks are alike.
 
     Args:
         planned: the training.
-        found: its degrees.
-        known: the depths of the training's models.
+        degrees: its degrees.
+        model_depths: the depths of the training's models.
         device: cpu or cuda, for its allocator.
         precision: of matrix products.
 
     Raises:
         InputError: the model cannot be spread with these degrees.
     """
-    own, taught = known
-    per_rank = planned.train.pipeline.stages_per_rank if found.pp > 1 else 1
-    stages = found.pp * per_rank
-    if own is None or own.blocks <= FEW * stages:
-        return traces(planned, found, device, precision)
+    student_depth, teacher_depth = model_depths
+    per_rank = planned.train.pipeline.stages_per_rank if degrees.pp > 1 else 1
+    stages = degrees.pp * per_rank
+    if student_depth is None or student_depth.blocks <= FEW * stages:
+        return traces(planned, degrees, device, precision)
 
-    model = own.cut(planned.model, FEW * stages)
-    asked = taught.cut(planned.teacher, FEW) if planned.teacher and taught else planned.teacher
-    shallow = traces(replace(planned, model=model, teacher=asked), found, device, precision, even=True)
-    above = taught.blocks - FEW if taught else 0
+    model = student_depth.cut(planned.model, FEW * stages)
+    teacher = teacher_depth.cut(planned.teacher, FEW) if planned.teacher and teacher_depth else planned.teacher
+    shallow = traces(replace(planned, model=model, teacher=teacher), degrees, device, precision, even=True)
+    above = teacher_depth.blocks - FEW if teacher_depth else 0
     return [
-        _on_line(start, [(start.own, share / per_rank - FEW), (start.taught, above)])
-        for start, share in zip(shallow, _shares(planned, found, own), strict=True)
+        _on_line(start, [(start.student_block, share / per_rank - FEW), (start.teacher_block, above)])
+        for start, share in zip(shallow, _shares(planned, degrees, student_depth), strict=True)
     ]
 
 
-def _shares(planned: Planned, found: Degrees, own: Depth) -> list[int]:
+def _shares(planned: Planned, degrees: Degrees, model_depth: Depth) -> list[int]:
     """The number of blocks on each rank of a pipeline."""
-    if found.pp == 1:
-        return [own.blocks]
-    ranks = homes(planned.train.pipeline, found.pp)
-    seen = laid_out(replace(planned, model=own.cut(planned.model, FEW)), found)
-    whole = replace(seen, blocks=seen.blocks[:1] * own.blocks, costs=seen.costs[:1] * own.blocks)
+    if degrees.pp == 1:
+        return [model_depth.blocks]
+    ranks = homes(planned.train.pipeline, degrees.pp)
+    seen = laid_out(replace(planned, model=model_depth.cut(planned.model, FEW)), degrees)
+    whole = replace(seen, blocks=seen.blocks[:1] * model_depth.blocks, costs=seen.costs[:1] * model_depth.blocks)
     shares = Counter[int]()
     for rank, part in zip(ranks, boundaries(whole, len(ranks), planned.where), strict=True):
         shares[rank] += len(part)
-    return [shares[rank] for rank in range(found.pp)]
+    return [shares[rank] for rank in range(degrees.pp)]
 
 
 def _on_line(start: Traced, further: Sequence[tuple[Further, float]]) -> Traced:
@@ -134,7 +136,7 @@ def _on_line(start: Traced, further: Sequence[tuple[Further, float]]) -> Traced:
     ordered = dict(sorted(kinds.items(), key=lambda held: -held[1]))
     return Traced(
         peak=Peak(number(start.peak.bytes, (more.kinds.total() for more, _ in further)), start.peak.phase, ordered),
-        kept=number(start.kept, (more.kept for more, _ in further)),
+        resident=number(start.resident, (more.resident for more, _ in further)),
         flops=number(start.flops, (more.flops for more, _ in further)),
         traffic={
             which: number(size, (more.traffic[which] for more, _ in further)) for which, size in start.traffic.items()

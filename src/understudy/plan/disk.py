@@ -28,10 +28,10 @@ class Disk:
         return max(running, ending)
 
 
-def disk(job: Job, own: Estimate) -> Disk:
+def disk(job: Job, estimate: Estimate) -> Disk:
     """A training's disk space in the store."""
     train = job.planned.train
     model = weights_of(job.planned.model, job.planned.where).files
     count = saves(train)
     at_once = AT_ONCE if count is None else min(AT_ONCE, count)
-    return Disk(model, job.checkpoint(own), at_once, model if train.keep_best else 0)
+    return Disk(model, job.checkpoint(estimate), at_once, model if train.keep_best else 0)

@@ -42,19 +42,19 @@ class Estimate:
         return self.step * steps / 3600
 
 
-def beside_tensors(hardware: Hardware) -> float:
+def process_overhead(hardware: Hardware) -> float:
     """GiB of a process on its hardware that no degrees reduce."""
     return CONTEXT if hardware.is_gpu else 0.0
 
 
 def estimate(
-    train: Train, found: Degrees, traced: Sequence[Traced], hardware: Hardware, per_node: int, precision: str
+    train: Train, degrees: Degrees, traced: Sequence[Traced], hardware: Hardware, per_node: int, precision: str
 ) -> Estimate:
     """The estimate of a training.
 
     Args:
         train: the recipe's settings.
-        found: its degrees.
+        degrees: its degrees.
         traced: a rank of each stage.
         hardware: of each process.
         per_node: processes on each node.
@@ -64,18 +64,20 @@ def estimate(
     memory = most.peak.bytes / GIB
     if hardware.is_gpu:
         memory *= 1 + FRAGMENTED
-    memory += beside_tensors(hardware)
+    memory += process_overhead(hardware)
     speed = hardware.tflops.get(precision, hardware.tflops["fp32"]) * TERA * EFFICIENCY
     compute = max(rank.flops for rank in traced) / speed
     hidden, exposed = _seconds(most, hardware, per_node)
-    if found.dp_replicate > 1 and not found.shards and not train.diloco:  # DiLoCo's replicas sync once in many steps
-        hidden += _all_reduce(most, found, hardware, per_node)
+    if (
+        degrees.dp_replicate > 1 and not degrees.shards and not train.diloco
+    ):  # DiLoCo's replicas sync once in many steps
+        hidden += _all_reduce(most, degrees, hardware, per_node)
     exposed += max(0.0, hidden - compute)
     count = train.gradient_accumulation_steps
-    waits = (found.pp - 1) / (count * train.pipeline.stages_per_rank)
+    waits = (degrees.pp - 1) / (count * train.pipeline.stages_per_rank)
     bubble = compute * waits
     return Estimate(
-        found, most, memory, memory <= hardware.memory, compute, exposed, bubble, compute + exposed + bubble
+        degrees, most, memory, memory <= hardware.memory, compute, exposed, bubble, compute + exposed + bubble
     )
 
 
@@ -97,8 +99,8 @@ def _speed(ranks: Sequence[int], hardware: Hardware, per_node: int) -> float:
     return hardware.link if len({rank // per_node for rank in ranks}) == 1 else hardware.network
 
 
-def _all_reduce(traced: Traced, found: Degrees, hardware: Hardware, per_node: int) -> float:
+def _all_reduce(traced: Traced, degrees: Degrees, hardware: Hardware, per_node: int) -> float:
     """Seconds of an all-reduce of all gradients in buckets, as in DistributedDataParallel."""
     size = traced.peak.kinds.get("parameters", 0)
-    ranks = range(0, found.world_size, found.world_size // found.dp_replicate)
+    ranks = range(0, degrees.world_size, degrees.world_size // degrees.dp_replicate)
     return 2 * size * (len(ranks) - 1) / len(ranks) / (GIGA * _speed(ranks, hardware, per_node))

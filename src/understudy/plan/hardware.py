@@ -33,10 +33,10 @@ class Hardware(Section):
 
     @field_validator("tflops")
     @classmethod
-    def _has_fp32(cls, found: dict[str, float]) -> dict[str, float]:
-        if "fp32" not in found:
+    def _has_fp32(cls, tflops: dict[str, float]) -> dict[str, float]:
+        if "fp32" not in tflops:
             raise ValueError("has no fp32, which everything can compute in")
-        return found
+        return tflops
 
     @property
     def is_gpu(self) -> bool:
@@ -58,7 +58,7 @@ def table(path: Path | None = None) -> dict[str, Hardware]:
         return TypeAdapter(dict[str, Hardware]).validate_python(yaml.safe_load(source.read_text(encoding="utf-8")))
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        why = "; ".join(": ".join([*map(str, found["loc"]), reason(found)]) for found in problems)
+        text = "; ".join(": ".join([*map(str, problem["loc"]), reason(problem)]) for problem in problems)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = str(error).splitlines()[0]
-    raise InputError(f"{path}: is no table of hardware ({why}); see `understudy plan --help`")
+        text = str(error).splitlines()[0]
+    raise InputError(f"{path}: is no table of hardware ({text}); see `understudy plan --help`")

@@ -31,11 +31,11 @@ class HostMemory:
         return self.limit is None or self.all <= self.limit
 
 
-def host_memory(job: Job, own: Estimate, hardware: Hardware) -> HostMemory:
+def host_memory(job: Job, estimate: Estimate, hardware: Hardware) -> HostMemory:
     """A training's memory on each node, as if all ranks held as much as the largest one."""
     return HostMemory(
         processes=round(hardware.host * GIB) * job.processes,
-        tensors=0 if hardware.is_gpu else own.traced.peak.bytes * job.processes,
-        checkpoint=own.traced.state * job.processes,
+        tensors=0 if hardware.is_gpu else estimate.traced.peak.bytes * job.processes,
+        checkpoint=estimate.traced.state * job.processes,
         limit=job.memory,
     )

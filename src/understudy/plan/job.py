@@ -10,7 +10,7 @@ from understudy.plan.certain import OUTER, moments
 from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import Hardware
 from understudy.plan.imagined import Imagined, description_of, facts_of, tokens_of
-from understudy.plan.ranking import Place
+from understudy.plan.ranking import Placement
 from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
 
@@ -33,10 +33,10 @@ class Job:
     """Bytes of each node, if the recipe sets them for a cluster."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
-    def checkpoint(self, own: Estimate) -> int:
+    def checkpoint(self, estimate: Estimate) -> int:
         """Bytes of a checkpoint, of all ranks together."""
-        one = own.traced.state * own.degrees.world_size // own.degrees.dp_replicate
-        return one + self._of_replicas(one) * own.degrees.dp_replicate
+        replica = estimate.traced.state * estimate.degrees.world_size // estimate.degrees.dp_replicate
+        return replica + self._of_replicas(replica) * estimate.degrees.dp_replicate
 
     def _of_replicas(self, state: int) -> int:
         """Bytes of each DiLoCo replica in a checkpoint, beside the state that replicas share."""
@@ -46,9 +46,9 @@ class Job:
         inner = 1 + moments(train.optimizer) + (train.average is not None)
         return int(state * inner / (inner + OUTER))
 
-    def place(self, hardware: Hardware) -> Place:
+    def placement(self, hardware: Hardware) -> Placement:
         """The hardware, nodes and processes that it runs on."""
-        return Place(hardware, self.nodes, self.processes)
+        return Placement(hardware, self.nodes, self.processes)
 
     @property
     def degrees(self) -> Degrees | None:
@@ -70,13 +70,15 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
     student = description_of(recipe.student.model, facts, "student.model", "new")
     if recipe.teacher.train:
         resources = recipe.resources.teacher
-        alone = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")
-        yield _job("teacher", alone, resources)
-    own = recipe.student
-    kept = own.teacher_precision, own.teacher_shards
-    taught = Planned(student, teacher, own.train, recipe.objectives, examples, "student.train", *kept)
+        teacher_training = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")
+        yield _job("teacher", teacher_training, resources)
+    student_section = recipe.student
+    teacher_settings = student_section.teacher_precision, student_section.teacher_shards
+    distillation = Planned(
+        student, teacher, student_section.train, recipe.objectives, examples, "student.train", *teacher_settings
+    )
     resources = recipe.resources.distill
-    yield _job("distill", taught, resources)
+    yield _job("distill", distillation, resources)
 
 
 def _job(name: Literal["teacher", "distill"], planned: Planned, resources: Resources) -> Job:

@@ -81,7 +81,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.phase = "build"
         self.block: Block | None = None
         """The block that is running."""
-        self.places: dict[nn.Module, Block] = {}
+        self.block_of: dict[nn.Module, Block] = {}
         """Blocks by their module."""
         self.work: defaultdict[Block | None, Work] = defaultdict(Work)
         self.traffic: Counter[tuple[str, tuple[int, ...]]] = Counter()
@@ -129,7 +129,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         @wraps(send_gradients)
         def in_block(group: FSDPParamGroup, *args: Any, **named: Any) -> Any:
-            before, self.block = self.block, self.places.get(group.modules[0])
+            before, self.block = self.block, self.block_of.get(group.modules[0])
             try:
                 return send_gradients(group, *args, **named)
             finally:
@@ -152,31 +152,31 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for kind in types:
             if issubclass(kind, DTensor):
                 return NotImplemented
-        return self._entered(func, args, kwargs or {})
+        return self._record(func, args, kwargs or {})
 
-    def _entered(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run and record an operation, and return its result."""
         if func is WAIT and isinstance(args[0], FakeTensor):
             return args[0]  # as with real tensors; for FakeTensors, torch 2.15 returns another tensor
         if func.namespace == "profiler":  # it has no tensors, but FakeTensorMode assumes that it may
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)
-        if _comes_apart(func):
+        if _is_decomposed(func):
             with self:  # decompose it as autograd would, where autograd is off
-                made = func.decompose(*args, **kwargs)
-            if made is not NotImplemented:
-                return made
-        made = self._answers.of(func, args, kwargs) if self._answers else func(*args, **kwargs)
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = self._answers.of(func, args, kwargs) if self._answers else func(*args, **kwargs)
         if func.namespace in SENDING and func is not WAIT:
-            self._count_traffic(func, args, made)
+            self._count_traffic(func, args, result)
         if (count := flop_registry.get(func._overloadpacket)) is not None:
-            done = count(*args, **kwargs, out_val=made)
+            done = count(*args, **kwargs, out_val=result)
             self.flops += done
             self.work[self.block].flops += done
-        for tensor in (made,) if isinstance(made, Tensor) else tree_leaves(made):
+        for tensor in (result,) if isinstance(result, Tensor) else tree_leaves(result):
             if isinstance(tensor, Tensor):
                 self._enter(tensor, func)
-        return made
+        return result
 
     def mark(self, kind: Kind, tensors: Iterable[Tensor]) -> None:
         """Set the kind of tensors, regardless of the recorded kind."""
@@ -184,7 +184,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
                 self._kinds[serial] = kind
 
-    def own(self, block: Block | None, tensors: Iterable[Tensor]) -> None:
+    def assign(self, block: Block | None, tensors: Iterable[Tensor]) -> None:
         """Assign tensors to a block, regardless of the block that created them."""
         for tensor in tensors:
             if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
@@ -263,9 +263,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _rounded(self, size: int) -> int:
         return -(-size // self._grain) * self._grain
 
-    def _count_traffic(self, func: Any, args: tuple[Any, ...], made: Any) -> None:
+    def _count_traffic(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Count a collective's input or output, whichever is larger: a rank's input to an all-gather is only a part."""
-        tensors = [tensor for tensor in tree_leaves((args, made)) if isinstance(tensor, Tensor)]
+        tensors = [tensor for tensor in tree_leaves((args, result)) if isinstance(tensor, Tensor)]
         which = func._schema.name.rpartition("::")[2], _ranks(args)
         size = max((tensor.nbytes for tensor in tensors), default=0)
         self.traffic[which] += size
@@ -283,6 +283,6 @@ def _ranks(args: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 @cache
-def _comes_apart(func: Any) -> bool:
+def _is_decomposed(func: Any) -> bool:
     """Whether autograd decomposes an operation into others."""
     return func._overloadpacket not in flop_registry and func is not DEVICE and func._can_decompose()

@@ -18,12 +18,12 @@ def training_examples(recipe: Recipe) -> int | None:
     """
     try:
         reading = read(recipe.data.source)
-        looked_at, trained, length, own = 0, 0, 0, set[str | None]()
+        count, trained, length, splits = 0, 0, 0, set[str | None]()
         for record in reading.records:
-            looked_at += 1
+            count += 1
             if isinstance(record, Broken):
                 continue
-            own.add(record.split)
+            splits.add(record.split)
             if record.split in (None, "train"):
                 trained, length = trained + 1, length + len(record.content)
             if length > ENOUGH:
@@ -31,11 +31,11 @@ def training_examples(recipe: Recipe) -> int | None:
     except InputError:
         return None
     shares = {"test": recipe.data.test, "validation": recipe.data.validation}
-    kept = 1 - sum(share for split, share in shares.items() if split not in own)
-    kept *= reading.total / looked_at if looked_at else 0.0
+    fraction = 1 - sum(share for split, share in shares.items() if split not in splits)
+    fraction *= reading.total / count if count else 0.0
     if recipe.task == "causal-lm":
-        return round(kept * length / TOKEN / recipe.text.sequence_length)
-    return round(kept * trained)
+        return round(fraction * length / TOKEN / recipe.text.sequence_length)
+    return round(fraction * trained)
 
 
 def steps_of(train: Train, examples: int | None) -> int | None:

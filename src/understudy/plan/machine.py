@@ -44,11 +44,11 @@ def gpus() -> list[Gpu]:
     """The GPUs that torch sees."""
     import torch
 
-    found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-    return [Gpu(device.name, device.total_memory, (device.major, device.minor)) for device in found]
+    properties = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    return [Gpu(device.name, device.total_memory, (device.major, device.minor)) for device in properties]
 
 
-def machine_for(job: Job, named: str | None, known: Mapping[str, Hardware], here: Sequence[Gpu]) -> Machine:
+def machine_for(job: Job, named: str | None, hardware_table: Mapping[str, Hardware], here: Sequence[Gpu]) -> Machine:
     """The hardware that the caller or the recipe names, or else this machine.
 
     Without a name, a training that cannot run here is planned for a cluster's GPUs.
@@ -56,7 +56,7 @@ def machine_for(job: Job, named: str | None, known: Mapping[str, Hardware], here
     Args:
         job: the training.
         named: the caller's choice, by its name in the table.
-        known: the table.
+        hardware_table: the table.
         here: this machine's GPUs.
 
     Raises:
@@ -64,14 +64,14 @@ def machine_for(job: Job, named: str | None, known: Mapping[str, Hardware], here
     """
     kind = named or (None if _is_here(job) else job.hardware)
     if kind:
-        if kind not in known:
-            raise InputError(f"resources.{job.name}.hardware: {kind} is not in the table ({', '.join(known)})")
-        return Machine(kind, known[kind])
+        if kind not in hardware_table:
+            raise InputError(f"resources.{job.name}.hardware: {kind} is not in the table ({', '.join(hardware_table)})")
+        return Machine(kind, hardware_table[kind])
     if job.nodes > 1 or (job.device == "cuda" and not here):
-        why = "several nodes" if job.nodes > 1 else "GPUs, and this machine has none"
-        ways = f"resources.{job.name}.hardware or --hardware names another"
-        return Machine(CLUSTER, _row(CLUSTER, known), f"assumed, since the recipe asks for {why}; {ways}")
-    return _of_gpus(here, known) if here and job.device != "cpu" else _of_cpu(job.processes, known)
+        cause = "several nodes" if job.nodes > 1 else "GPUs, and this machine has none"
+        hint = f"resources.{job.name}.hardware or --hardware names another"
+        return Machine(CLUSTER, _row(CLUSTER, hardware_table), f"assumed, since the recipe asks for {cause}; {hint}")
+    return _of_gpus(here, hardware_table) if here and job.device != "cpu" else _of_cpu(job.processes, hardware_table)
 
 
 def _is_here(job: Job) -> bool:
@@ -79,32 +79,32 @@ def _is_here(job: Job) -> bool:
     return job.device == "cpu" and job.hardware == "CPU" and job.nodes == 1 and job.memory is None
 
 
-def _of_gpus(here: Sequence[Gpu], known: Mapping[str, Hardware]) -> Machine:
+def _of_gpus(here: Sequence[Gpu], hardware_table: Mapping[str, Hardware]) -> Machine:
     """The GPU with the least memory: a rank may get any of them."""
     least = min(here, key=lambda gpu: gpu.memory)
-    kind = max((kind for kind in known if _is_named(least, kind)), key=len, default=None)
+    kind = max((kind for kind in hardware_table if _is_named(least, kind)), key=len, default=None)
     if kind is None or (PART in least.name and PART not in kind):
-        return _of_unlisted(least, len(here), known)
-    hardware = known[kind].model_copy(update={"memory": least.memory / GIB, "price": 0.0})
+        return _of_unlisted(least, len(here), hardware_table)
+    hardware = hardware_table[kind].model_copy(update={"memory": least.memory / GIB, "price": 0.0})
     return Machine(kind, hardware, f"this machine's, which has {len(here)}")
 
 
 def _is_named(gpu: Gpu, kind: str) -> bool:
     """Whether a GPU's name contains a row's, word for word: A100 as well as NVIDIA GeForce RTX 4090."""
-    name, row = (f" {' '.join(words.replace('-', ' ').split())} " for words in (gpu.name, kind))
+    name, row = (f" {' '.join(text.replace('-', ' ').split())} " for text in (gpu.name, kind))
     return row in name
 
 
-def _of_unlisted(gpu: Gpu, count: int, known: Mapping[str, Hardware]) -> Machine:
+def _of_unlisted(gpu: Gpu, count: int, hardware_table: Mapping[str, Hardware]) -> Machine:
     """A GPU without a row, with speeds that only rank degrees.
 
     The speeds are those of the row nearest in memory, among the rows that support all of the GPU's precisions.
     """
     precisions = _precisions(gpu)
-    rows = {kind: row for kind, row in known.items() if row.is_gpu and precisions <= row.tflops.keys()}
+    rows = {kind: row for kind, row in hardware_table.items() if row.is_gpu and precisions <= row.tflops.keys()}
     if not rows:
-        why = f"this machine's GPU, {gpu.name}, is not in the table, nor one like it ({', '.join(known)})"
-        raise InputError(f"{why}; name another with --hardware, or bring a table with --table")
+        problem = f"this machine's GPU, {gpu.name}, is not in the table, nor one like it ({', '.join(hardware_table)})"
+        raise InputError(f"{problem}; name another with --hardware, or bring a table with --table")
     memory = gpu.memory / GIB
     nearest = min(rows, key=lambda kind: abs(rows[kind].memory - memory))
     tflops = {precision: speed for precision, speed in rows[nearest].tflops.items() if precision in precisions}
@@ -122,16 +122,16 @@ def _precisions(gpu: Gpu) -> set[str]:
     return {"fp32", "fp16", *(name for name, first in since.items() if gpu.capability >= first)}
 
 
-def _of_cpu(processes: int, known: Mapping[str, Hardware]) -> Machine:
+def _of_cpu(processes: int, hardware_table: Mapping[str, Hardware]) -> Machine:
     """This machine's CPU, with the free memory divided among processes, less the memory beside their tensors."""
-    row, free, cores = _row("CPU", known), available_memory(), len(os.sched_getaffinity(0))
+    row, free, cores = _row("CPU", hardware_table), available_memory(), len(os.sched_getaffinity(0))
     memory = max(free / GIB / processes - row.host, row.host)
     hardware = row.model_copy(update={"memory": memory, "price": 0.0})
     has = f"{cores} core{'s' * (cores > 1)} and {free / GIB:.1f} GiB of free memory"
     return Machine("CPU", hardware, f"this machine's, which has {has}; its speed is assumed, as in the table")
 
 
-def _row(kind: str, known: Mapping[str, Hardware]) -> Hardware:
-    if kind not in known:
-        raise InputError(f"{kind} is not in the table ({', '.join(known)}); name one of these with --hardware")
-    return known[kind]
+def _row(kind: str, hardware_table: Mapping[str, Hardware]) -> Hardware:
+    if kind not in hardware_table:
+        raise InputError(f"{kind} is not in the table ({', '.join(hardware_table)}); name one of these with --hardware")
+    return hardware_table[kind]

@@ -36,36 +36,36 @@ def refuse_small_pods(recipe: Recipe) -> None:
     Raises:
         InputError: a node has too little memory; the message has both numbers.
     """
-    limited = {job: found for job, found in recipe.resources.by_job.items() if found.memory}
+    limited = {job: settings for job, settings in recipe.resources.by_job.items() if settings.memory}
     for need in _needs(recipe, limited) if limited else ():
         resources = limited[need.job]
-        takes, given = need.bytes // resources.nodes, int(amount(resources.memory or "0"))
-        if takes > given:
+        needed, available = need.bytes // resources.nodes, int(amount(resources.memory or "0"))
+        if needed > available:
             raise InputError(
-                f"resources.{need.job}.memory: {resources.memory} are {given / GIB:.2f} GiB, and {need.of} take "
-                f"{takes / GIB:.2f} GiB on each node, without anything else; give it more, or take more nodes"
+                f"resources.{need.job}.memory: {resources.memory} are {available / GIB:.2f} GiB, and {need.of} take "
+                f"{needed / GIB:.2f} GiB on each node, without anything else; give it more, or take more nodes"
             )
 
 
 def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
     facts = _fewest(recipe)
-    teacher, student = (_bytes(model, facts, place) for place, model in recipe.models.items())
-    if recipe.teacher.train and (found := limited.get("teacher")):
-        takes = _training(recipe, recipe.teacher.train, found, Held(teacher, 0))
-        yield Need("teacher", _state(recipe.teacher.train, found), takes)
-    if found := limited.get("distill"):
-        takes = _training(recipe, recipe.student.train, found, Held(student, teacher))
-        yield Need("distill", _state(recipe.student.train, found), takes)
-    if found := limited.get("evaluate"):
+    teacher, student = (_bytes(model, facts, path) for path, model in recipe.models.items())
+    if recipe.teacher.train and (resources := limited.get("teacher")):
+        needed = _training(recipe, recipe.teacher.train, resources, Held(teacher, 0))
+        yield Need("teacher", _state(recipe.teacher.train, resources), needed)
+    if resources := limited.get("distill"):
+        needed = _training(recipe, recipe.student.train, resources, Held(student, teacher))
+        yield Need("distill", _state(recipe.student.train, resources), needed)
+    if resources := limited.get("evaluate"):
         models = teacher + student * (1 + recipe.student.control)
-        spread = degrees(recipe.evaluate.strategy, found.nodes, found.processes)
-        yield Need("evaluate", "all models' weights", evaluation_memory(spread, _device(found), models))
+        spread = degrees(recipe.evaluate.strategy, resources.nodes, resources.processes)
+        yield Need("evaluate", "all models' weights", evaluation_memory(spread, _device(resources), models))
 
 
 def _training(recipe: Recipe, train: Train, resources: Resources, held: Held) -> int:
-    found = degrees(train.strategy, resources.nodes, resources.processes)
-    kept, shards = recipe.student.teacher_precision, recipe.student.teacher_shards
-    return training_memory(train, found, _device(resources), kept, held, shards)
+    mesh_degrees = degrees(train.strategy, resources.nodes, resources.processes)
+    precision, shards = recipe.student.teacher_precision, recipe.student.teacher_shards
+    return training_memory(train, mesh_degrees, _device(resources), precision, held, shards)
 
 
 def _state(train: Train, resources: Resources) -> str:

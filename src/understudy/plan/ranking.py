@@ -29,7 +29,7 @@ Watched = Callable[[Iterable[Estimate | str], int], Iterable[Estimate | str]]
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """The hardware, nodes and processes of a training."""
 
     hardware: Hardware
@@ -50,86 +50,90 @@ class Ranking:
     @property
     def best(self) -> Estimate | None:
         """The fastest that fits."""
-        return next((found for found in self.estimates if found.fits), None)
+        return next((fitting for fitting in self.estimates if fitting.fits), None)
 
 
-def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | None = None) -> Estimate:
+def estimated(planned: Planned, degrees: Degrees, placement: Placement, model_depths: Depths | None = None) -> Estimate:
     """The estimate of a training with these degrees.
 
     Args:
         planned: the training.
-        found: its degrees.
-        place: the hardware.
-        known: the depths of its models, if computed before.
+        degrees: its degrees.
+        placement: the hardware.
+        model_depths: the depths of its models, if computed before.
 
     Raises:
         InputError: the model cannot be spread with these degrees, or the hardware does not support the precision.
     """
-    train, hardware = planned.train, place.hardware
+    train, hardware = planned.train, placement.hardware
     if train.precision not in ("auto", *hardware.tflops):
         kinds = ", ".join(hardware.tflops)
-        why = f"the hardware does not compute in {train.precision}, but in {kinds}; use one of those"
-        raise InputError(f"{planned.where}.precision: {why}")
+        problem = f"the hardware does not compute in {train.precision}, but in {kinds}; use one of those"
+        raise InputError(f"{planned.where}.precision: {problem}")
     able = "bf16" in hardware.tflops and hardware.is_gpu
     precision = {"auto": "bf16" if able else "fp32", "fp8": BESIDE_FLOAT8}.get(train.precision, train.precision)
     device = "cuda" if hardware.is_gpu else "cpu"
-    traced = deep_traces(planned, found, known or depths(planned), device, PRECISIONS[precision])
-    return estimate(train, found, traced, hardware, place.processes, precision)
+    traced = deep_traces(planned, degrees, model_depths or depths(planned), device, PRECISIONS[precision])
+    return estimate(train, degrees, traced, hardware, placement.processes, precision)
 
 
 def ranking(
-    planned: Planned, place: Place, pool: Executor | None = None, watched: Watched = lambda answers, _: answers
+    planned: Planned, placement: Placement, pool: Executor | None = None, watched: Watched = lambda answers, _: answers
 ) -> Ranking:
     """Rank all sets of degrees for a training.
 
     Args:
         planned: the training.
-        place: the hardware.
+        placement: the hardware.
         pool: processes that trace, if there are ENOUGH sets; see workers().
         watched: wraps the iterator over the given number of answers, to show progress.
     """
-    refused, asked = [], []
-    for factors in all_degrees(place.nodes * place.processes):
-        found = suited(planned, factors)
-        why = refusal(planned, found, place.processes)
-        if why:
-            refused.append((found, why))
+    refused, candidates = [], []
+    for factors in all_degrees(placement.nodes * placement.processes):
+        degrees = suited(planned, factors)
+        reason = refusal(planned, degrees, placement.processes)
+        if reason:
+            refused.append((degrees, reason))
         else:
-            asked.append(found)
-    estimates, together = [], families(asked)
-    mapped = pool.map if pool and len(asked) >= ENOUGH else map
+            candidates.append(degrees)
+    estimates, groups = [], families(candidates)
+    mapped = pool.map if pool and len(candidates) >= ENOUGH else map
     answers = watched(
-        chain.from_iterable(mapped(partial(_answers, planned, place, depths(planned)), together)), len(asked)
+        chain.from_iterable(mapped(partial(_estimates, planned, placement, depths(planned)), groups)), len(candidates)
     )
-    answered = dict(zip((found for family in together for found in family), answers, strict=True))
-    for found in asked:
-        if isinstance(answer := answered[found], Estimate):
+    answered = dict(zip((degrees for family in groups for degrees in family), answers, strict=True))
+    for degrees in candidates:
+        if isinstance(answer := answered[degrees], Estimate):
             estimates.append(answer)
         else:
-            refused.append((found, answer))
+            refused.append((degrees, answer))
     estimates.sort(key=lambda other: (not other.fits, other.step if other.fits else other.memory, other.memory))
     return Ranking(tuple(estimates), tuple(refused))
 
 
-def families(asked: Iterable[Degrees]) -> list[list[Degrees]]:
+def families(candidates: Iterable[Degrees]) -> list[list[Degrees]]:
     """Groups of degrees whose ranks compute the same and differ in sharding, so that they share cached results.
 
     The slowest to trace are first.
     """
-    found: dict[tuple[object, ...], list[Degrees]] = {}
-    for degrees in asked:
+    groups: dict[tuple[object, ...], list[Degrees]] = {}
+    for degrees in candidates:
         alike = degrees.pp, degrees.cp, degrees.tp, degrees.cp_comm_type
-        found.setdefault(alike, []).append(degrees)
-    return sorted(found.values(), key=lambda family: (-family[0].pp, -len(family)))
+        groups.setdefault(alike, []).append(degrees)
+    return sorted(groups.values(), key=lambda family: (-family[0].pp, -len(family)))
 
 
-def _answers(planned: Planned, place: Place, known: Depths, family: Sequence[Degrees]) -> list[Estimate | str]:
-    return [_answer(planned, place, known, found) for found in family]
+def _estimates(
+    planned: Planned, placement: Placement, model_depths: Depths, family: Sequence[Degrees]
+) -> list[Estimate | str]:
+    return [_estimate_or_refusal(planned, placement, model_depths, degrees) for degrees in family]
 
 
-def _answer(planned: Planned, place: Place, known: Depths, found: Degrees) -> Estimate | str:
+def _estimate_or_refusal(
+    planned: Planned, placement: Placement, model_depths: Depths, degrees: Degrees
+) -> Estimate | str:
     try:
-        return estimated(planned, found, place, known)
+        return estimated(planned, degrees, placement, model_depths)
     except InputError as error:
         return str(error)
 

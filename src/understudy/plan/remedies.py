@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from understudy.errors import InputError
 from understudy.plan.choices import refusal
-from understudy.plan.estimate import Estimate, beside_tensors
-from understudy.plan.ranking import Place, estimated
+from understudy.plan.estimate import Estimate, process_overhead
+from understudy.plan.ranking import Placement, estimated
 from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Train
 
@@ -22,14 +22,14 @@ class Remedy:
     estimate: Estimate
 
 
-def remedy(planned: Planned, miss: Estimate, place: Place) -> Remedy | None:
+def remedy(planned: Planned, miss: Estimate, placement: Placement) -> Remedy | None:
     """The first change of the recipe that makes a training fit; None if none is enough."""
-    for change, train, found in _changes(planned.train, miss.degrees):
+    for change, train, degrees in _changes(planned.train, miss.degrees):
         changed = replace(planned, train=train)
-        if refusal(changed, found, place.processes):
+        if refusal(changed, degrees, placement.processes):
             continue
         try:
-            estimate = estimated(changed, found, place)
+            estimate = estimated(changed, degrees, placement)
         except InputError:
             continue
         if estimate.fits:
@@ -37,41 +37,41 @@ def remedy(planned: Planned, miss: Estimate, place: Place) -> Remedy | None:
     return None
 
 
-def _changes(train: Train, found: Degrees) -> Iterator[tuple[str, Train, Degrees]]:
+def _changes(train: Train, current: Degrees) -> Iterator[tuple[str, Train, Degrees]]:
     """Changes, the cheapest first: activation checkpointing, then shards for copies, then smaller micro-batches."""
-    spreads = [("", found), *_in_shards(found)]
+    spreads = [("", current), *_in_shards(current)]
     for times in (1, *PARTS):
         count = times * train.gradient_accumulation_steps
-        if train.batch_size % (count * found.readers):
+        if train.batch_size % (count * current.readers):
             continue
         for spread, degrees in spreads:
             for again in (False, True):
-                words = [f"gradient_accumulation_steps: {count}"] * (times > 1)
-                words += [spread] * bool(spread)
-                words += ["activation_checkpointing: full"] * again
-                if words and not (again and train.activation_checkpointing == "full"):
+                changes = [f"gradient_accumulation_steps: {count}"] * (times > 1)
+                changes += [spread] * bool(spread)
+                changes += ["activation_checkpointing: full"] * again
+                if changes and not (again and train.activation_checkpointing == "full"):
                     changed: dict[str, object] = {"gradient_accumulation_steps": count}
                     changed |= {"activation_checkpointing": "full"} if again else {}
-                    yield " and ".join(words), train.model_copy(update=changed), degrees
+                    yield " and ".join(changes), train.model_copy(update=changed), degrees
 
 
-def _in_shards(found: Degrees) -> Iterator[tuple[str, Degrees]]:
+def _in_shards(degrees: Degrees) -> Iterator[tuple[str, Degrees]]:
     """The degrees without whole copies of weights, gradients and the optimiser's state."""
-    if found.dp_replicate > 1 or found.zero_stage < 3:
-        changes = {"dp_replicate": 1, "dp_shard": found.dp_replicate * found.dp_shard, "zero_stage": 3}
-        shards = found.model_copy(update=changes)
+    if degrees.dp_replicate > 1 or degrees.zero_stage < 3:
+        changes = {"dp_replicate": 1, "dp_shard": degrees.dp_replicate * degrees.dp_shard, "zero_stage": 3}
+        shards = degrees.model_copy(update=changes)
         alone = shards.world_size == shards.dp_shard
         yield ("strategy: fsdp" if alone else f"dp_shard: {shards.dp_shard} for dp_replicate"), shards
 
 
-def lacking(planned: Planned, miss: Estimate, place: Place) -> str:
+def lacking(planned: Planned, miss: Estimate, placement: Placement) -> str:
     """The memory that degrees lack, and the remedy, in words."""
-    there = place.hardware.memory
-    words = f"{miss.degrees} takes {miss.memory:.2f} GiB of {there:.1f}, {miss.memory - there:.2f} too many"
-    if (fixed := beside_tensors(place.hardware)) >= there:
-        return f"{words}; CUDA and NCCL alone are assumed to take {fixed:.2f} a process: take GPUs with more memory"
+    available = placement.hardware.memory
+    message = f"{miss.degrees} takes {miss.memory:.2f} GiB of {available:.1f}, {miss.memory - available:.2f} too many"
+    if (fixed := process_overhead(placement.hardware)) >= available:
+        return f"{message}; CUDA and NCCL alone are assumed to take {fixed:.2f} a process: take GPUs with more memory"
     most = max(miss.traced.peak.kinds, key=lambda kind: miss.traced.peak.kinds[kind])
-    words += f", and most of them are {most}"
-    if found := remedy(planned, miss, place):
-        return f"{words}; it fits with {found.change} ({found.estimate.memory:.2f} GiB)"
-    return f"{words}; neither smaller parts, nor shards, nor computing blocks again is enough: take more processes"
+    message += f", and most of them are {most}"
+    if fix := remedy(planned, miss, placement):
+        return f"{message}; it fits with {fix.change} ({fix.estimate.memory:.2f} GiB)"
+    return f"{message}; neither smaller parts, nor shards, nor computing blocks again is enough: take more processes"

@@ -22,7 +22,7 @@ class Further:
 
     kinds: Counter[Kind] = field(default_factory=Counter)
     """Bytes at the peak."""
-    kept: int = 0
+    resident: int = 0
     """Bytes between steps."""
     state: int = 0
     """Bytes of weights and optimiser."""
@@ -32,7 +32,7 @@ class Further:
     def __add__(self, other: "Further") -> "Further":
         return Further(
             self.kinds + other.kinds,
-            self.kept + other.kept,
+            self.resident + other.resident,
             self.state + other.state,
             self.flops + other.flops,
             self.traffic + other.traffic,
@@ -53,11 +53,11 @@ class Repeated:
         for number, block in enumerate(blocks):
             _watch(block, (self._list, number), ledger)
 
-    def own(self, made: Mapping[Any, Mapping[str, Any]]) -> None:
+    def assign(self, tensors: Mapping[Any, Mapping[str, Any]]) -> None:
         """Assign gradients, and other tensors of parameters, to their blocks."""
         for number, block in enumerate(self._blocks):
-            self._ledger.own((self._list, number), _made(block, made))
-            self._ledger.own((self._list, number), (w.grad for w in block.parameters() if w.grad is not None))
+            self._ledger.assign((self._list, number), _tensors_of(block, tensors))
+            self._ledger.assign((self._list, number), (w.grad for w in block.parameters() if w.grad is not None))
 
     def further(
         self, peak: Peak, between: Peak, state: Mapping[Any, Mapping[str, Any]] | None, times: float
@@ -71,7 +71,7 @@ class Repeated:
             times: ratio of a step's computation and traffic to the traced part.
         """
         work = self._ledger.work[self._list, 1]
-        weights = [] if state is None else [*self._blocks[1].parameters(), *_made(self._blocks[1], state)]
+        weights = [] if state is None else [*self._blocks[1].parameters(), *_tensors_of(self._blocks[1], state)]
         return Further(
             self._waiting(peak),
             between.blocks.get((self._list, 1), Counter[Kind]()).total(),
@@ -100,26 +100,26 @@ class Repeated:
 
 
 def _watch(block: nn.Module, name: Block, ledger: Ledger) -> None:
-    def work(*_: Any) -> None:
+    def enter(*_: Any) -> None:
         ledger.block = name
 
-    def rest(*_: Any) -> None:
+    def leave(*_: Any) -> None:
         ledger.block = None
 
-    def work_again(_module: nn.Module, _given: Any, said: Any) -> None:
-        for tensor in tree_leaves(said):
+    def reenter(_module: nn.Module, _args: Any, outputs: Any) -> None:
+        for tensor in tree_leaves(outputs):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
-                tensor.register_hook(work)  # type: ignore[no-untyped-call]
+                tensor.register_hook(enter)  # type: ignore[no-untyped-call]
                 return
 
-    ledger.places[block] = name
-    ledger.own(name, block.parameters())
+    ledger.block_of[block] = name
+    ledger.assign(name, block.parameters())
     # Before fully_shard's hooks, so that its traffic for a block is the block's.
-    block.register_forward_pre_hook(work, prepend=True)
-    block.register_forward_hook(work_again, prepend=True)
-    block.register_forward_hook(rest)
+    block.register_forward_pre_hook(enter, prepend=True)
+    block.register_forward_hook(reenter, prepend=True)
+    block.register_forward_hook(leave)
 
 
-def _made(block: nn.Module, made: Mapping[Any, Mapping[str, Any]]) -> list[Tensor]:
-    found = [value for weight in block.parameters() for value in made.get(weight, {}).values()]
-    return [value for value in found if isinstance(value, Tensor)]
+def _tensors_of(block: nn.Module, tensors: Mapping[Any, Mapping[str, Any]]) -> list[Tensor]:
+    values = [value for weight in block.parameters() for value in tensors.get(weight, {}).values()]
+    return [value for value in values if isinstance(value, Tensor)]

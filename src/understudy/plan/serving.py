@@ -47,9 +47,9 @@ def _cache(description: Description, where: str) -> int | None:
     if description["kind"] == "factory" or description.get("code"):
         return None
     with tried_model(description, where) as model, torch.no_grad():
-        said = model.get_submodule("net").eval()(torch.zeros(1, description["sequence_length"], dtype=torch.int64))
-    kept = [tensor for name, value in said.items() if name not in ("loss", "logits") for tensor in _tensors(value)]
-    return sum(4 * tensor.numel() for tensor in kept if tensor.is_floating_point())
+        outputs = model.get_submodule("net").eval()(torch.zeros(1, description["sequence_length"], dtype=torch.int64))
+    cached = [tensor for name, value in outputs.items() if name not in ("loss", "logits") for tensor in _tensors(value)]
+    return sum(4 * tensor.numel() for tensor in cached if tensor.is_floating_point())
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

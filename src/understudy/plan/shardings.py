@@ -26,20 +26,20 @@ def remembered_shardings() -> Iterator[None]:
     find = ShardingPropagator.propagate_op_sharding_non_cached
 
     @wraps(find)
-    def found(self: ShardingPropagator, schema: OpSchema) -> OutputSharding:
+    def propagate(self: ShardingPropagator, schema: OpSchema) -> OutputSharding:
         meshes: list[DeviceMesh] = []
         key = (schema.op, dist.get_world_size(), _key((schema.args_schema, schema.kwargs_schema), meshes))
         try:
-            known = _remembered.get(key)
+            sharding = _remembered.get(key)
         except TypeError:  # an unhashable argument
             return find(self, schema)
         if len(meshes) != 1:  # several may be parts of one another
             return find(self, schema)
-        if known is None:
-            known = _remembered[key] = find(self, schema)
-        return cast("OutputSharding", _on(meshes[0], known))
+        if sharding is None:
+            sharding = _remembered[key] = find(self, schema)
+        return cast("OutputSharding", _on(meshes[0], sharding))
 
-    with patch.object(ShardingPropagator, "propagate_op_sharding_non_cached", found):
+    with patch.object(ShardingPropagator, "propagate_op_sharding_non_cached", propagate):
         yield
 
 

@@ -75,7 +75,7 @@ class Traced:
     """A rank's memory, computation and traffic in a step."""
 
     peak: Peak
-    kept: int
+    resident: int
     """Bytes between steps: weights, optimiser, teacher."""
     flops: int
     """Floating-point operations of matrix products and attention."""
@@ -83,20 +83,20 @@ class Traced:
     """Bytes handed to collectives in a step, by operation and ranks."""
     state: int
     """Bytes of weights and optimiser state, as in a checkpoint."""
-    own: Further = field(default_factory=Further)
+    student_block: Further = field(default_factory=Further)
     """The increment for one more block in each of the rank's stages, if the model stands for a deeper one."""
-    taught: Further = field(default_factory=Further)
+    teacher_block: Further = field(default_factory=Further)
     """The same for the teacher."""
 
 
 def trace(
-    planned: Planned, found: Degrees, rank: int, device: str, precision: torch.dtype, *, even: bool = False
+    planned: Planned, degrees: Degrees, rank: int, device: str, precision: torch.dtype, *, even: bool = False
 ) -> Traced:
     """Trace one rank.
 
     Args:
         planned: the training.
-        found: its degrees.
+        degrees: its degrees.
         rank: all ranks of a stage are alike.
         device: cpu or cuda, for its allocator.
         precision: of matrix products.
@@ -110,34 +110,34 @@ def trace(
     facts = planned.examples.facts
     vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
     ledger = Ledger(vocabulary, GRAIN[device])
-    absent = rank_among_absent(planned.train, found, rank, precision)
-    with absent as spread, attention_of(device, packed=keeps_apart(facts)):
+    simulated = rank_among_absent(planned.train, degrees, rank, precision)
+    with simulated as spread, attention_of(device, packed=keeps_apart(facts)):
         _try_models(planned, spread)
         with ledger.watching():
             return _traced(planned, spread, ledger, even=even)
 
 
 def traces(
-    planned: Planned, found: Degrees, device: str, precision: torch.dtype, *, even: bool = False
+    planned: Planned, degrees: Degrees, device: str, precision: torch.dtype, *, even: bool = False
 ) -> list[Traced]:
     """The trace of one rank of each stage, whose ranks are all alike. See trace()."""
-    stage = found.world_size // found.pp
-    return [trace(planned, found, number * stage, device, precision, even=even) for number in range(found.pp)]
+    stage = degrees.world_size // degrees.pp
+    return [trace(planned, degrees, number * stage, device, precision, even=even) for number in range(degrees.pp)]
 
 
-def laid_out(planned: Planned, found: Degrees) -> Layout:
+def laid_out(planned: Planned, degrees: Degrees) -> Layout:
     """The layout by which stages are cut."""
-    with rank_among_absent(planned.train, found, 0, torch.float32) as spread:
+    with rank_among_absent(planned.train, degrees, 0, torch.float32) as spread:
         return _layout(planned, spread)
 
 
 def _layout(planned: Planned, spread: Spread) -> Layout:
     """Computed once for each model and sequence length; other degrees do not change it."""
     shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
-    asked = json.dumps(planned.model, sort_keys=True), planned.where, tuple(shown.shape)
-    if asked not in _layouts:
-        _layouts[asked] = layout(undrawn_model(planned.model, planned.where), shown, planned.where)
-    return _layouts[asked]
+    key = json.dumps(planned.model, sort_keys=True), planned.where, tuple(shown.shape)
+    if key not in _layouts:
+        _layouts[key] = layout(undrawn_model(planned.model, planned.where), shown, planned.where)
+    return _layouts[key]
 
 
 def _try_models(planned: Planned, spread: Spread) -> None:
@@ -149,8 +149,8 @@ def _try_models(planned: Planned, spread: Spread) -> None:
 
 
 def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:
-    learned = objective(planned.objectives, planned.train)
-    seen = _learner(planned, learned, spread, ledger, even=even)
+    student_objective = objective(planned.objectives, planned.train)
+    seen = _learner(planned, student_objective, spread, ledger, even=even)
     held, learner = seen.held, seen.learner
     chosen = optimizer(list(held.parameters()), planned.train.optimizer)
     averages = Averages(chosen, planned.train.average) if planned.train.average else None
@@ -158,7 +158,7 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
         LocalSteps(chosen, planned.train.diloco, spread.meshes.replicate.get_group())
     ledger.mark("parameters", held.parameters())
     ledger.mark("optimizer", _state(chosen))
-    own, taught = _repeated(seen, chosen, ledger) if even else ([], [])
+    student_blocks, teacher_blocks = _repeated(seen, chosen, ledger) if even else ([], [])
     learner.train(mode=True)
     batch, count = spread.meshes.batch, planned.train.gradient_accumulation_steps
     width = part_width(planned.train.batch_size, batch.size(), count)
@@ -170,7 +170,7 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     parts = (_part(planned.examples, width, ledger) for _ in range(traced))
     with few_pieces(ledger):
         learner.gradients(parts, traced, count * width)
-    _say_gradients(held, own, ledger)
+    _assign_gradients(held, student_blocks, ledger)
     ledger.phase, ledger.block = "optimizer step", None
     learner.clip(planned.train.max_grad_norm)
     chosen.step()
@@ -184,13 +184,13 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
         round(ledger.flops * count / traced),
         {which: round(size * count / traced) for which, size in ledger.traffic.items()},
         sum(kept(tensor).nbytes for tensor in (*held.parameters(), *_state(chosen))),
-        sum((each.further(peak, between, chosen.state, count / traced) for each in own), Further()),
-        sum((each.further(peak, between, None, count / traced) for each in taught), Further()),
+        sum((each.further(peak, between, chosen.state, count / traced) for each in student_blocks), Further()),
+        sum((each.further(peak, between, None, count / traced) for each in teacher_blocks), Further()),
     )
 
 
 @dataclass(frozen=True)
-class _Learns:
+class _Models:
     """A rank's part of a training."""
 
     held: nn.Module
@@ -201,7 +201,7 @@ class _Learns:
     buckets: Mapping[nn.Parameter, Mapping[str, Tensor]]
 
 
-def _learner(planned: Planned, learned: Objective, spread: Spread, ledger: Ledger, *, even: bool) -> _Learns:
+def _learner(planned: Planned, student_objective: Objective, spread: Spread, ledger: Ledger, *, even: bool) -> _Models:
     """The rank's part of the model, and the learner over all ranks."""
     train, where = planned.train, planned.where
     model = undrawn_model(planned.model, where)
@@ -211,44 +211,54 @@ def _learner(planned: Planned, learned: Objective, spread: Spread, ledger: Ledge
     if train.precision == "fp8":
         in_float8(model, where)
     if spread.degrees.pp > 1:
-        found = _layout(planned, spread)
+        stage_layout = _layout(planned, spread)
         if even:
-            found = replace(found, first=0, last=0)
-        staged = cut_into_stages(model, found, planned.examples, spread, train, where)
+            stage_layout = replace(stage_layout, first=0, last=0)
+        staged = cut_into_stages(model, stage_layout, planned.examples, spread, train, where)
         held = staged.settle(spread.device)
         for stage in staged.stages.values():
-            _say_head(stage.model)
+            _allow_partial_head(stage.model)
     else:
         held = model = spread.over_ranks(model, train.tensor_plan, where, Savers(train.activation_checkpointing))
-        _say_head(model)
-    teacher, asked = _teacher(planned, spread, learned.extras, ledger)
+        _allow_partial_head(model)
+    teacher, teacher_blocks = _teacher(planned, spread, student_objective.extras, ledger)
     if staged:
-        own = [_with_weights(stage.model) for stage in staged.stages.values()]
-        return _Learns(held, Pipelined(staged, held, learned, teacher, spread, where), own, asked, {})
-    own = [_with_weights(model)]
+        student_blocks = [_with_weights(stage.model) for stage in staged.stages.values()]
+        return _Models(
+            held, Pipelined(staged, held, student_objective, teacher, spread, where), student_blocks, teacher_blocks, {}
+        )
+    student_blocks = [_with_weights(model)]
     buckets: Mapping[nn.Parameter, Mapping[str, Tensor]] = {}
     if spread.meshes.replicate.size() > 1 and not spread.wraps and not train.diloco:
         held = copies = Copies(held)
         buckets = copies.buckets
-    return _Learns(held, Whole(held, learned, learned, teacher, spread), own, asked, buckets)
+    return _Models(
+        held,
+        Whole(held, student_objective, student_objective, teacher, spread),
+        student_blocks,
+        teacher_blocks,
+        buckets,
+    )
 
 
-def _repeated(seen: _Learns, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], list[Repeated]]:
+def _repeated(seen: _Models, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], list[Repeated]]:
     """The blocks of each stage, with the tensors of their weights, and the teacher's blocks."""
-    own, taught = ([Repeated(ledger, each) for each in lists] for lists in (seen.blocks, seen.teacher_blocks))
-    for each in own:
-        each.own(chosen.state)
-        each.own(seen.buckets)
-    return own, taught
+    student_blocks, teacher_blocks = (
+        [Repeated(ledger, each) for each in lists] for lists in (seen.blocks, seen.teacher_blocks)
+    )
+    for each in student_blocks:
+        each.assign(chosen.state)
+        each.assign(seen.buckets)
+    return student_blocks, teacher_blocks
 
 
-def _say_gradients(held: nn.Module, own: list[Repeated], ledger: Ledger) -> None:
+def _assign_gradients(held: nn.Module, student_blocks: list[Repeated], ledger: Ledger) -> None:
     """Assign each gradient to the block of its weight, if there is one."""
     gradients = [weight.grad for weight in held.parameters() if weight.grad is not None]
     ledger.mark("gradients", gradients)
-    ledger.own(None, gradients)
-    for each in own:
-        each.own({})
+    ledger.assign(None, gradients)
+    for each in student_blocks:
+        each.assign({})
 
 
 def _with_weights(model: nn.Module) -> list[nn.Module]:
@@ -266,12 +276,12 @@ def _teacher(
     with _disable_current_modes():  # its meshes need real tensors of ranks
         spread = spread_of_teacher(spread, planned.teacher_shards)
     model = teacher_over_ranks(whole, spread, planned.teacher_precision)
-    _say_head(model)
+    _allow_partial_head(model)
     ledger.mark("teacher", model.parameters())
     return Teacher(model, extras), [_with_weights(model)]
 
 
-def _say_head(model: nn.Module) -> None:
+def _allow_partial_head(model: nn.Module) -> None:
     """Let the head run on some positions alone: the check for it compares values, which FakeTensors lack."""
     if isinstance(model, TextModel):
         model.take_head_apart()

@@ -21,15 +21,18 @@ class WholeRun:
     """Of the student."""
 
 
-def whole_run(recipe: Recipe, taught: Planned) -> WholeRun:
+def whole_run(recipe: Recipe, distillation: Planned) -> WholeRun:
     """The requirements of a run beside its trainings.
 
     Args:
         recipe: the run's.
-        taught: the student's training, with its teacher.
+        distillation: the student's training, with its teacher.
     """
-    assert taught.teacher is not None
-    teacher, student = weights_of(taught.teacher, "teacher.model"), weights_of(taught.model, "student.model")
+    assert distillation.teacher is not None
+    teacher, student = (
+        weights_of(distillation.teacher, "teacher.model"),
+        weights_of(distillation.model, "student.model"),
+    )
     weights: dict[str, Weights] = {"teacher": teacher, "student": student}
     if recipe.student.control:
         weights["control"] = student
@@ -37,7 +40,7 @@ def whole_run(recipe: Recipe, taught: Planned) -> WholeRun:
     shares = degrees(recipe.evaluate.strategy, measured.nodes, measured.processes).dp_shard
     precision = recipe.evaluate.precision
     return WholeRun(
-        models={role: found.files for role, found in weights.items()},
-        evaluation=sum(found.parameters for found in weights.values()) // (shares * SMALLER[precision]),
-        serving=serving(taught.model, "student.model", precision),
+        models={role: model_weights.files for role, model_weights in weights.items()},
+        evaluation=sum(model_weights.parameters for model_weights in weights.values()) // (shares * SMALLER[precision]),
+        serving=serving(distillation.model, "student.model", precision),
     )

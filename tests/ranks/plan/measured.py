@@ -64,11 +64,11 @@ def measured(job: JobSpec) -> int:
     """
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         jobs.train_ranks(job)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/trace.json"
-        found.export_chrome_trace(path)
+        profiled.export_chrome_trace(path)
         events = json.loads(Path(path).read_text())["traceEvents"]
     return min(list(_step_peaks(events))[1:])
 
@@ -110,12 +110,14 @@ def planned_on(device: str, job: JobSpec, facts: Facts) -> list[Traced]:
     """The same on a CPU in fp32, or on a GPU in bf16."""
     work, processes = training(job), job.resources.processes
     strategy = work.train.strategy
-    found = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
+    mesh_degrees = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
     teacher = describe(work.teacher_model, facts, "teacher.model") if work.teacher and work.teacher_model else None
     model = describe(work.model, facts, "student.model")
-    kept = work.teacher_precision, work.teacher_shards
-    described = Planned(model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train", *kept)
-    return traces(described, found, device, torch.bfloat16 if device == "cuda" else torch.float32)
+    teacher_settings = work.teacher_precision, work.teacher_shards
+    described = Planned(
+        model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train", *teacher_settings
+    )
+    return traces(described, mesh_degrees, device, torch.bfloat16 if device == "cuda" else torch.float32)
 
 
 def case(

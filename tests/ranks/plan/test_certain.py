@@ -27,16 +27,16 @@ def held_bytes(job: JobSpec) -> int:
     import ctypes
     import gc
 
-    def said(name: str) -> int:
+    def status(name: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    before = said("VmRSS:")
+    before = status("VmRSS:")
     Path("/proc/self/clear_refs").write_text("5")  # the most counts from here on
     train_ranks(job)
-    return said("VmHWM:") - before
+    return status("VmHWM:") - before
 
 
 ROWS: list[Any] = [
@@ -49,25 +49,25 @@ ROWS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("strategy", "processes", "train", "taught"), ROWS)
+@pytest.mark.parametrize(("strategy", "processes", "train", "has_teacher"), ROWS)
 def test_ranks_hold_and_write_at_least_what_is_certain(
-    ranks: Any, tmp_path: Path, strategy: str, processes: int, train: dict[str, Any], taught: bool
+    ranks: Any, tmp_path: Path, strategy: str, processes: int, train: dict[str, Any], has_teacher: bool
 ) -> None:
     """Of 7 million weights, of which a process holds many times what it takes beside them."""
     examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
     ranks.run(
         processes, train_ranks, case(tmp_path / "small", examples, llama(64, 1, LENGTH), None, ("ddp", processes))
     )
-    teacher = spec(tmp_path / "teacher", examples, llama(512, 2, LENGTH), train={"steps": 1}) if taught else None
+    teacher = spec(tmp_path / "teacher", examples, llama(512, 2, LENGTH), train={"steps": 1}) if has_teacher else None
     if teacher:
         ranks.run(1, train_ranks, teacher)
     job = case(tmp_path / "job", examples, llama(512, 2, LENGTH), teacher, (strategy, processes), **train)
     held = sum(ranks.run(processes, held_bytes, job))
     work = training(job)
     model = weights_of(describe(work.model, facts, "student.model"), "student.model").parameters
-    known = Held(model, weight_bytes(Path(work.teacher)) if work.teacher else 0)
-    found = degrees(work.train.strategy, 1, processes)
-    assert 0 < training_memory(work.train, found, "cpu", "fp32", known) <= held
+    weights = Held(model, weight_bytes(Path(work.teacher)) if work.teacher else 0)
+    mesh_degrees = degrees(work.train.strategy, 1, processes)
+    assert 0 < training_memory(work.train, mesh_degrees, "cpu", "fp32", weights) <= held
     written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints").rglob("*") if path.is_file())
     assert training_disk(work.train, model) <= written + 2 * weight_bytes(job.output)
     assert training_disk(work.train, model) >= 0.98 * (written + 2 * weight_bytes(job.output)) or work.train.diloco
@@ -78,7 +78,7 @@ def train(**settings: Any) -> Train:
 
 
 @pytest.mark.parametrize(
-    ("settings", "found", "device", "gib"),
+    ("settings", "mesh_degrees", "device", "gib"),
     [
         ({}, Degrees(), "cpu", 6 + 2),  # AdamW: weights and two moments, and once more for a checkpoint
         ({}, Degrees(dp_replicate=4), "cpu", 4 * (6 + 2)),
@@ -94,14 +94,16 @@ def train(**settings: Any) -> Train:
         ({"offload": ("activations",)}, Degrees(), "cuda", 3),
     ],
 )
-def test_memory_is_of_what_every_step_needs(settings: dict[str, Any], found: Degrees, device: Any, gib: int) -> None:
+def test_memory_is_of_what_every_step_needs(
+    settings: dict[str, Any], mesh_degrees: Degrees, device: Any, gib: int
+) -> None:
     """Of a model of 1 GiB and a teacher of 2."""
     held = Held(GIB, 2 * GIB)
-    assert training_memory(train(**settings), found, device, "fp32", held) == gib * GIB
+    assert training_memory(train(**settings), mesh_degrees, device, "fp32", held) == gib * GIB
 
 
 @pytest.mark.parametrize(
-    ("found", "shards", "copies"),
+    ("mesh_degrees", "shards", "copies"),
     [
         (Degrees(dp_replicate=4), None, 4),
         (Degrees(dp_replicate=4), 2, 2),
@@ -110,8 +112,8 @@ def test_memory_is_of_what_every_step_needs(settings: dict[str, Any], found: Deg
         (Degrees(pp=2, dp_shard=2), 2, 2),
     ],
 )
-def test_a_teacher_is_there_as_often_as_its_shards_make_copies(found: Degrees, shards: int, copies: int) -> None:
-    assert training_memory(train(), found, "cpu", "fp32", Held(0, GIB), shards) == copies * GIB
+def test_a_teacher_is_there_as_often_as_its_shards_make_copies(mesh_degrees: Degrees, shards: int, copies: int) -> None:
+    assert training_memory(train(), mesh_degrees, "cpu", "fp32", Held(0, GIB), shards) == copies * GIB
 
 
 @pytest.mark.parametrize(("shards", "copies"), [(None, 1), (1, 0), (2, 2), (4, 1)])
@@ -170,8 +172,8 @@ def test_more_shards_never_take_more_and_more_copies_never_less(
     model: int, teacher: int, copies: int, shards: int
 ) -> None:
     held = Held(model, teacher)
-    one, sharded, copied = (
-        training_memory(train(), found, "cpu", "fp32", held)
-        for found in (Degrees(), Degrees(dp_shard=shards), Degrees(dp_replicate=copies))
+    single, sharded, copied = (
+        training_memory(train(), mesh_degrees, "cpu", "fp32", held)
+        for mesh_degrees in (Degrees(), Degrees(dp_shard=shards), Degrees(dp_replicate=copies))
     )
-    assert sharded == one <= copied
+    assert sharded == single <= copied

@@ -23,9 +23,9 @@ from understudy.recipe import Degrees, degrees
 LENGTH = 32
 
 
-def estimate(planned: Planned, found: Degrees) -> Estimate:
-    most = max(traces(planned, found, "cpu", torch.float32), key=lambda rank: rank.peak.bytes)
-    return Estimate(found, most, 0.0, fits=True, compute=0.0, communication=0.0, bubble=0.0, step=0.0)
+def estimate(planned: Planned, mesh_degrees: Degrees) -> Estimate:
+    most = max(traces(planned, mesh_degrees, "cpu", torch.float32), key=lambda rank: rank.peak.bytes)
+    return Estimate(mesh_degrees, most, 0.0, fits=True, compute=0.0, communication=0.0, bubble=0.0, step=0.0)
 
 
 ROWS: list[tuple[str, dict[str, Any]]] = [
@@ -49,11 +49,11 @@ def test_a_checkpoint_and_a_model_are_as_large_as_real_ones(
     work = training(job)
     model = describe(work.model, facts, "teacher.model")
     planned = Planned(model, None, work.train, work.objectives, Imagined(facts, 64), "teacher.train")
-    found = disk(Job("teacher", planned, 1, 2, None), estimate(planned, degrees(strategy, 1, 2)))  # type: ignore[arg-type]
+    needed = disk(Job("teacher", planned, 1, 2, None), estimate(planned, degrees(strategy, 1, 2)))  # type: ignore[arg-type]
     written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints" / "step-4").iterdir())
-    assert found.checkpoint == pytest.approx(written, rel=0.02)
-    assert found.model == pytest.approx(weight_bytes(job.output), rel=0.01)
-    assert found.checkpoints == len(list((Path(job.folder) / "checkpoints").glob("step-*"))) == 2
+    assert needed.checkpoint == pytest.approx(written, rel=0.02)
+    assert needed.model == pytest.approx(weight_bytes(job.output), rel=0.01)
+    assert needed.checkpoints == len(list((Path(job.folder) / "checkpoints").glob("step-*"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def test_a_checkpoint_and_a_model_are_as_large_as_real_ones(
 )
 def test_three_checkpoints_are_there_at_most(train: dict[str, Any], count: int) -> None:
     planned = planned_of(llama_of(1), **train)
-    found = disk(Job("teacher", planned, 1, 1, None), estimate(planned, Degrees()))
-    assert (found.checkpoints, found.best) == (count, 0)
+    needed = disk(Job("teacher", planned, 1, 1, None), estimate(planned, Degrees()))
+    assert (needed.checkpoints, needed.best) == (count, 0)
 
 
 def test_the_best_weights_are_beside_them() -> None:
     planned = planned_of(llama_of(1), validate_every=1, keep_best=True)
-    found = disk(Job("teacher", planned, 1, 1, None), estimate(planned, Degrees()))
-    assert found.best == found.model
+    needed = disk(Job("teacher", planned, 1, 1, None), estimate(planned, Degrees()))
+    assert needed.best == needed.model
 
 
 @pytest.mark.parametrize(
-    ("found", "most"),
+    ("needed", "most"),
     [
         (Disk(model=10, checkpoint=30, checkpoints=3, best=0), 90),
         (Disk(model=10, checkpoint=30, checkpoints=1, best=0), 50),  # the model twice, while it is copied
@@ -87,5 +87,5 @@ def test_the_best_weights_are_beside_them() -> None:
         (Disk(model=10, checkpoint=30, checkpoints=3, best=10), 110),  # new weights come before old ones go
     ],
 )
-def test_the_most_is_while_it_writes_or_while_it_ends(found: Disk, most: int) -> None:
-    assert found.most == most
+def test_the_most_is_while_it_writes_or_while_it_ends(needed: Disk, most: int) -> None:
+    assert needed.most == most

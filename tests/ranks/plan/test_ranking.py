@@ -20,5 +20,5 @@ def test_processes_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -
         assert _plain(ranking(planned(llama(2)), place(10), pool)) == _plain(alone)
 
 
-def _plain(found: Ranking) -> Any:
-    return dataclasses.asdict(found)
+def _plain(ranked: Ranking) -> Any:
+    return dataclasses.asdict(ranked)

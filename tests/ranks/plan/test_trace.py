@@ -39,14 +39,14 @@ WAYS: list[tuple[Any, int, dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("strategy", "processes", "train", "taught"), WAYS)
+@pytest.mark.parametrize(("strategy", "processes", "train", "has_teacher"), WAYS)
 def test_a_plan_is_what_ranks_hold(
-    ranks: Any, tmp_path: Path, strategy: Any, processes: int, train: dict[str, Any], taught: bool
+    ranks: Any, tmp_path: Path, strategy: Any, processes: int, train: dict[str, Any], has_teacher: bool
 ) -> None:
     """The worst of the ranks counts; docs/how-it-works/benchmarks.md has more cases, of a larger model."""
     examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
     teacher = None
-    if taught:
+    if has_teacher:
         teacher = spec(tmp_path / "teacher", examples, llama(192, 3, LENGTH), train={"steps": 1})
         ranks.run(1, train_ranks, teacher)
     held: list[int] = []
@@ -124,8 +124,8 @@ def test_sequences_in_parts_gather_and_scatter_in_the_place_of_sums(blocks: int)
     """Around attention and around the MLP, forwards and backwards (Korthikanti et al. 2022): a block has four of each;
     embedding and head sum one each, and gather one.
     """
-    found = Degrees(tp=2, sequence_parallel=True)
-    (traced,) = traces(planned(llama_of(blocks), gradient_accumulation_steps=1), found, "cpu", torch.float32)
+    split = Degrees(tp=2, sequence_parallel=True)
+    (traced,) = traces(planned(llama_of(blocks), gradient_accumulation_steps=1), split, "cpu", torch.float32)
     sent = {name: size for (name, _), size in traced.traffic.items()}
     hidden, logits = 16 * 32 * 64 * 4, 16 * 32 * 300 * 4
     assert sent["reduce_scatter_tensor"] == 4 * blocks * hidden
@@ -145,12 +145,12 @@ def test_what_other_architectures_ask_their_layers_is_known_in_every_stage(kind:
 
 
 @pytest.mark.parametrize("shards", [1, 2, 4])
-@pytest.mark.parametrize("found", [Degrees(dp_replicate=4), Degrees(dp_shard=4), Degrees(pp=2, dp_shard=2)])
-def test_a_teacher_takes_its_share_of_its_own_shards(found: Degrees, shards: int) -> None:
+@pytest.mark.parametrize("split", [Degrees(dp_replicate=4), Degrees(dp_shard=4), Degrees(pp=2, dp_shard=2)])
+def test_a_teacher_takes_its_share_of_its_own_shards(split: Degrees, shards: int) -> None:
     job = planned(llama_of(4), llama_of(3), gradient_accumulation_steps=2)
     assert job.teacher is not None
     whole = sum(weight.nbytes for weight in empty_model(job.teacher).parameters())
-    for traced in traces(replace(job, teacher_shards=shards), found, "cpu", torch.float32):
+    for traced in traces(replace(job, teacher_shards=shards), split, "cpu", torch.float32):
         gathered = 0 if shards == 1 else 0.4 * whole
         assert whole / shards * 0.99 <= traced.peak.kinds["teacher"] <= whole / shards + gathered
 
@@ -160,14 +160,14 @@ def test_ranks_hold_the_shards_of_a_teacher_that_its_setting_says(ranks: Any, tm
     examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
     teacher = spec(tmp_path / "teacher", examples, llama(256, 6, LENGTH), train={"steps": 1})
     ranks.run(1, train_ranks, teacher)
-    held, said = [], []
+    held, estimates = [], []
     for shards in (1, 2):
         job = case(tmp_path / f"{shards}", examples, llama(64, 2, LENGTH), teacher, ("ddp", 2))
         job = with_payload(job, teacher_shards=shards)
         held.append(max(ranks.run(2, measured, job)))
-        said.append(planned_peak(job, facts))
-    assert said == pytest.approx(held, rel=0.08)
-    assert held[0] - held[1] == pytest.approx(said[0] - said[1], rel=0.15)
+        estimates.append(planned_peak(job, facts))
+    assert estimates == pytest.approx(held, rel=0.08)
+    assert held[0] - held[1] == pytest.approx(estimates[0] - estimates[1], rel=0.15)
 
 
 ADAPTED = [
@@ -194,13 +194,13 @@ def test_adapters_take_what_they_take(ranks: Any, tmp_path: Path, strategy: str,
 def test_moments_in_eight_bits_take_a_quarter_and_no_tp() -> None:
     eight = {"optimizer": {"name": "adamw8bit"}}
     job = planned(llama_of(2), **eight)
-    kept = traces(job, Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds["optimizer"]
+    size = traces(job, Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds["optimizer"]
     by_hand = 0
     for weight in empty_model(job.model).parameters():
         large = weight.ndim == 2 and weight.numel() >= 4096
         scales = len(weight) * -(-weight.shape[-1] // 256)
         by_hand += 2 * (weight.numel() + 4 * scales) if large else 2 * 4 * weight.numel()
-    assert kept == pytest.approx(by_hand / 2, rel=0.02)
+    assert size == pytest.approx(by_hand / 2, rel=0.02)
     assert refusal(planned(llama_of(2), **eight), Degrees(tp=2), 8) is not None
 
 
@@ -238,7 +238,7 @@ def test_fp8_holds_what_bf16_holds_and_no_copies_of_weights_in_bf16(again: str) 
     settings = {"activation_checkpointing": again}
     plain = trace(planned(llama_of(2), **settings), Degrees(), 0, "cpu", torch.bfloat16)
     eight = trace(planned(llama_of(2), precision="fp8", **settings), Degrees(), 0, "cpu", torch.bfloat16)
-    assert eight.kept == plain.kept
+    assert eight.resident == plain.resident
     assert eight.flops == plain.flops
     assert 0.8 * plain.peak.bytes < eight.peak.bytes < plain.peak.bytes
 

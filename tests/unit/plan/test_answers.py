@@ -43,33 +43,33 @@ def _nothing_remembered() -> Iterator[None]:
     module._remembered.update(before)
 
 
-def told(made: Any, args: Any) -> Any:
+def properties(result: Any, args: Any) -> Any:
     """All that may be asked of what an operation made, and whose storage it has."""
-    if isinstance(made, list | tuple):
-        return [type(made), *(told(one, args) for one in made)]
-    if not isinstance(made, FakeTensor):
-        return made
-    given = [one for one in tree_leaves(args) if isinstance(one, Tensor)]
-    storages = [tensor.untyped_storage()._cdata for tensor in given]
-    data = made.untyped_storage()._cdata
+    if isinstance(result, list | tuple):
+        return [type(result), *(properties(part, args) for part in result)]
+    if not isinstance(result, FakeTensor):
+        return result
+    tensors = [part for part in tree_leaves(args) if isinstance(part, Tensor)]
+    storages = [tensor.untyped_storage()._cdata for tensor in tensors]
+    data = result.untyped_storage()._cdata
     return (
-        *(made.shape, made.stride(), made.storage_offset(), made.dtype, made.device, made.requires_grad),
-        made.untyped_storage().nbytes(),
+        *(result.shape, result.stride(), result.storage_offset(), result.dtype, result.device, result.requires_grad),
+        result.untyped_storage().nbytes(),
         storages.index(data) if data in storages else None,
-        [number for number, tensor in enumerate(given) if tensor is made],
-        *(torch._C._dispatch_key_set(made), made.is_inference(), sorted(made.__dict__), made.fake_mode),
+        [number for number, tensor in enumerate(tensors) if tensor is result],
+        *(torch._C._dispatch_key_set(result), result.is_inference(), sorted(result.__dict__), result.fake_mode),
     )
 
 
 @pytest.mark.parametrize("inference", [False, True])
-@pytest.mark.parametrize(("func", "given"), CALLS)
-def test_an_answer_is_the_same_when_it_is_remembered(func: Any, given: Callable[[], Any], inference: bool) -> None:
+@pytest.mark.parametrize(("func", "make"), CALLS)
+def test_an_answer_is_the_same_when_it_is_remembered(func: Any, make: Callable[[], Any], inference: bool) -> None:
     with FakeTensorMode() as mode:
-        known = Answers(mode)
-        outside = given()  # as weights are, which are of no inference mode
+        answers = Answers(mode)
+        outside = make()  # as weights are, which are of no inference mode
         with torch.no_grad(), torch.inference_mode(inference):
-            for args in (outside, given(), outside, given()):
-                assert told(known.of(func, args, {}), args) == told(func(*args), args)
+            for args in (outside, make(), outside, make()):
+                assert properties(answers.of(func, args, {}), args) == properties(func(*args), args)
 
 
 OTHERS: list[tuple[Any, tuple[Callable[[], Any], Callable[[], Any]]]] = [
@@ -85,46 +85,46 @@ OTHERS: list[tuple[Any, tuple[Callable[[], Any], Callable[[], Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("func", "given"), OTHERS)
+@pytest.mark.parametrize(("func", "both"), OTHERS)
 def test_what_differs_in_anything_that_counts_has_an_answer_of_its_own(
-    func: Any, given: tuple[Callable[[], Any], Callable[[], Any]]
+    func: Any, both: tuple[Callable[[], Any], Callable[[], Any]]
 ) -> None:
     with FakeTensorMode() as mode:
-        known = Answers(mode)
-        first, second = (told(known.of(func, args, {}), args) for args in (make() for make in given))
-        assert [first, second] == [told(func(*args), args) for args in (make() for make in given)]
+        answers = Answers(mode)
+        first, second = (properties(answers.of(func, args, {}), args) for args in (make() for make in both))
+        assert [first, second] == [properties(func(*args), args) for args in (make() for make in both)]
         assert first != second
 
 
 def test_what_is_remembered_is_not_asked_again() -> None:
-    asked = []
+    calls = []
 
-    def mm(*given: Tensor) -> Tensor:
-        asked.append(given)
-        return aten.mm.default(*given)
+    def mm(*tensors: Tensor) -> Tensor:
+        calls.append(tensors)
+        return aten.mm.default(*tensors)
 
     mm.tags = aten.mm.default.tags  # type: ignore[attr-defined]
     with FakeTensorMode() as mode:
         for width in (4, 4, 5, 4):
             assert Answers(mode).of(mm, (torch.empty(3, width), torch.empty(width, 2)), {}).shape == (3, 2)
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
 def test_a_view_is_of_the_tensor_that_is_given_this_time() -> None:
     with FakeTensorMode() as mode:
-        known, one, other = Answers(mode), torch.empty(4), torch.empty(4)
-        views = [known.of(aten.view.default, (tensor, [2, 2]), {}) for tensor in (one, other, one)]
+        answers, first, other = Answers(mode), torch.empty(4), torch.empty(4)
+        views = [answers.of(aten.view.default, (tensor, [2, 2]), {}) for tensor in (first, other, first)]
     storages = [view.untyped_storage()._cdata for view in views]
-    assert storages == [tensor.untyped_storage()._cdata for tensor in (one, other, one)]
+    assert storages == [tensor.untyped_storage()._cdata for tensor in (first, other, first)]
 
 
 def test_tensors_with_memory_are_computed_with() -> None:
     with FakeTensorMode() as mode:
-        known = Answers(mode)
+        answers = Answers(mode)
         for _ in range(2):
-            assert isinstance(known.of(aten.zeros.default, ([2],), {}), FakeTensor)
+            assert isinstance(answers.of(aten.zeros.default, ([2],), {}), FakeTensor)
             with unset_fake_temporarily():
-                assert known.of(aten.zeros.default, ([2],), {}).tolist() == [0, 0]
+                assert answers.of(aten.zeros.default, ([2],), {}).tolist() == [0, 0]
 
 
 WAYS: list[tuple[dict[str, int], dict[str, Any]]] = [
@@ -141,8 +141,8 @@ WAYS: list[tuple[dict[str, int], dict[str, Any]]] = [
 def test_a_trace_is_the_same_to_the_byte(
     monkeypatch: pytest.MonkeyPatch, degrees: dict[str, int], train: dict[str, Any]
 ) -> None:
-    job, found, precision = planned(llama(4), llama(3), **train), Degrees(**degrees), torch.bfloat16
-    seen = [repr(traces(job, found, "cuda", precision)) for _ in range(2)]
+    job, split, precision = planned(llama(4), llama(3), **train), Degrees(**degrees), torch.bfloat16
+    seen = [repr(traces(job, split, "cuda", precision)) for _ in range(2)]
     monkeypatch.setattr(Answers, "of", lambda _, func, args, kwargs: func(*args, **kwargs))
-    plain = repr(traces(job, found, "cuda", precision))
+    plain = repr(traces(job, split, "cuda", precision))
     assert seen == [plain, plain]

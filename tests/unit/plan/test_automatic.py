@@ -25,12 +25,12 @@ AUTO = "student.train.strategy=auto"
 
 
 def test_auto_is_what_the_plan_ranks_first() -> None:
-    said: list[str] = []
-    found = automatic.decided(recipe(AUTO, "resources.distill.device=cpu"), said.append)
-    assert isinstance(found.student.train.strategy, Degrees)
-    assert found.student.train.strategy.world_size == 2
-    assert found.undecided == ()
-    assert said == [f"student.train.strategy: auto is {found.student.train.strategy} on 1 x 2 CPU"]
+    messages: list[str] = []
+    planned = automatic.decided(recipe(AUTO, "resources.distill.device=cpu"), messages.append)
+    assert isinstance(planned.student.train.strategy, Degrees)
+    assert planned.student.train.strategy.world_size == 2
+    assert planned.undecided == ()
+    assert messages == [f"student.train.strategy: auto is {planned.student.train.strategy} on 1 x 2 CPU"]
 
 
 def test_a_recipe_without_auto_stays_as_it_is() -> None:
@@ -39,23 +39,23 @@ def test_a_recipe_without_auto_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "message"),
     [
         ((), "resources.distill.hardware: strategy: auto has to know what it chooses for; give one of H200, H100"),
         (("resources.distill.hardware=B9",), "resources.distill.hardware: B9 is not in the table"),
     ],
 )
-def test_auto_has_to_know_the_hardware(more: tuple[str, ...], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_auto_has_to_know_the_hardware(more: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         automatic.decided(recipe(AUTO, *more), pytest.fail)
 
 
 def test_where_nothing_fits_the_nearest_miss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Hardware(memory=0.0001, tflops={"fp32": 1}, link=1, network=1, price=0)
     monkeypatch.setattr(automatic, "table", lambda: {"Tiny": tiny})
-    with pytest.raises(InputError, match=r"train.strategy: nothing fits; the nearest: .* too many") as told:
+    with pytest.raises(InputError, match=r"train.strategy: nothing fits; the nearest: .* too many") as caught:
         automatic.decided(recipe(AUTO, "resources.distill.hardware=Tiny"), pytest.fail)
-    assert "take more processes" in str(told.value)
+    assert "take more processes" in str(caught.value)
 
 
 def test_where_no_degrees_make_sense_the_reasons_are_told() -> None:

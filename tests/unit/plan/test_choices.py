@@ -33,13 +33,13 @@ def planned(facts: Facts = TEXT, **train: Any) -> Planned:
 
 @given(st.integers(0, 6))
 def test_every_way_to_share_out_a_power_of_two_is_there_once(power: int) -> None:
-    found = all_degrees(2**power)
-    assert len(found) == len({tuple(degrees.model_dump().items()) for degrees in found}) == comb(power + 4, 4)
-    assert all(degrees.world_size == 2**power for degrees in found)
+    choices = all_degrees(2**power)
+    assert len(choices) == len({tuple(degrees.model_dump().items()) for degrees in choices}) == comb(power + 4, 4)
+    assert all(degrees.world_size == 2**power for degrees in choices)
 
 
 @pytest.mark.parametrize(
-    ("found", "train", "said"),
+    ("mesh_degrees", "train", "reason"),
     [
         (Degrees(dp_shard=8), {"batch_size": 12}, "batch_size 12 does not divide into 8 parts"),
         (Degrees(pp=4), {"gradient_accumulation_steps": 2}, "fewer micro-batches than stages (2 for 4)"),
@@ -70,19 +70,21 @@ def test_every_way_to_share_out_a_power_of_two_is_there_once(power: int) -> None
         (Degrees(cp=4, tp=2), {}, "heads (8, 4) do not divide over tp x cp = 8"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_reason(found: Degrees, train: dict[str, Any], said: str) -> None:
-    assert refusal(planned(**train), found, per_node=2) == said
+def test_what_makes_no_sense_is_refused_with_the_reason(
+    mesh_degrees: Degrees, train: dict[str, Any], reason: str
+) -> None:
+    assert refusal(planned(**train), mesh_degrees, per_node=2) == reason
 
 
 def test_degrees_whose_processes_do_not_divide_into_copies_of_the_teacher_are_refused() -> None:
     job = replace(planned(), teacher_shards=4)
-    said = refusal(job, Degrees(dp_shard=2), per_node=2)
-    assert said == "teacher_shards: 2 processes do not divide into copies of 4 shards; take a divisor of 2"
+    reason = refusal(job, Degrees(dp_shard=2), per_node=2)
+    assert reason == "teacher_shards: 2 processes do not divide into copies of 4 shards; take a divisor of 2"
     assert refusal(job, Degrees(dp_shard=8), per_node=2) is None
 
 
 @pytest.mark.parametrize(
-    ("found", "way"),
+    ("mesh_degrees", "way"),
     [
         (Degrees(cp=4), "alltoall"),
         (Degrees(cp=2, tp=4), "ring"),
@@ -90,16 +92,18 @@ def test_degrees_whose_processes_do_not_divide_into_copies_of_the_teacher_are_re
         (Degrees(cp=8, tp=2), "alltoall"),
     ],
 )
-def test_sequences_go_in_a_ring_where_heads_do_not_divide(found: Degrees, way: str) -> None:
+def test_sequences_go_in_a_ring_where_heads_do_not_divide(mesh_degrees: Degrees, way: str) -> None:
     """Where a ring fits: each of its ranks has two chunks, and sequences of 8 have no 16."""
-    assert suited(planned(), found) == (found if way == "alltoall" else found.model_copy(update={"cp_comm_type": way}))
+    assert suited(planned(), mesh_degrees) == (
+        mesh_degrees if way == "alltoall" else mesh_degrees.model_copy(update={"cp_comm_type": way})
+    )
 
 
 def test_documents_that_are_apart_go_in_no_ring() -> None:
-    apart, found = planned({**TEXT, "packing": "documents"}), Degrees(cp=2, tp=4)
-    assert suited(apart, found) == found
-    ring = found.model_copy(update={"cp_comm_type": "ring"})
-    assert refusal(apart, ring, per_node=8) == "a ring keeps no documents apart"
+    separate, mesh_degrees = planned({**TEXT, "packing": "documents"}), Degrees(cp=2, tp=4)
+    assert suited(separate, mesh_degrees) == mesh_degrees
+    ring = mesh_degrees.model_copy(update={"cp_comm_type": "ring"})
+    assert refusal(separate, ring, per_node=8) == "a ring keeps no documents apart"
 
 
 def test_images_have_no_sequences() -> None:
@@ -107,5 +111,5 @@ def test_images_have_no_sequences() -> None:
 
 
 def test_what_makes_sense_is_not() -> None:
-    for found in (Degrees(dp_shard=8), Degrees(tp=2, dp_shard=2), Degrees(cp=4)):
-        assert refusal(planned(), found, per_node=8) is None
+    for mesh_degrees in (Degrees(dp_shard=8), Degrees(tp=2, dp_shard=2), Degrees(cp=4)):
+        assert refusal(planned(), mesh_degrees, per_node=8) is None

@@ -40,7 +40,7 @@ def planned(model: Any, teacher: Any = None, **train: Any) -> Planned:
 
 
 @pytest.mark.parametrize(
-    ("model", "teacher", "found", "train", "error"),
+    ("model", "teacher", "mesh_degrees", "train", "error"),
     [
         (llama(9), None, Degrees(), {}, 0),
         (gpt2(8), None, Degrees(dp_replicate=2), {}, 0),
@@ -57,26 +57,28 @@ def planned(model: Any, teacher: Any = None, **train: Any) -> Planned:
     ],
 )
 def test_what_few_blocks_take_says_what_many_do(
-    model: Any, teacher: Any, found: Degrees, train: dict[str, Any], error: float
+    model: Any, teacher: Any, mesh_degrees: Degrees, train: dict[str, Any], error: float
 ) -> None:
     job = planned(model, teacher, **train)
-    whole = traces(job, found, "cpu", torch.float32)
-    said = deep_traces(job, found, depths(job), "cpu", torch.float32)
-    for ours, own in zip(said, whole, strict=True):
-        assert ours.peak.bytes == pytest.approx(own.peak.bytes, rel=error, abs=1)
-        assert (ours.kept, ours.flops) == pytest.approx((own.kept, own.flops), rel=error, abs=1)
-        assert ours.state == pytest.approx(own.state, rel=error, abs=1)
+    whole = traces(job, mesh_degrees, "cpu", torch.float32)
+    estimates = deep_traces(job, mesh_degrees, depths(job), "cpu", torch.float32)
+    for estimated, measured in zip(estimates, whole, strict=True):
+        assert estimated.peak.bytes == pytest.approx(measured.peak.bytes, rel=error, abs=1)
+        assert (estimated.resident, estimated.flops) == pytest.approx(
+            (measured.resident, measured.flops), rel=error, abs=1
+        )
+        assert estimated.state == pytest.approx(measured.state, rel=error, abs=1)
         # Of each weight a number is summed to find the norm of all gradients, and for no block.
-        assert ours.traffic == pytest.approx(own.traffic, rel=error, abs=256)
-        assert ours.peak.phase == own.peak.phase
+        assert estimated.traffic == pytest.approx(measured.traffic, rel=error, abs=256)
+        assert estimated.peak.phase == measured.peak.phase
 
 
 def test_shallow_models_alone_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def watched(job: Planned, *given: Any, **named: Any) -> Any:
+    def watched(job: Planned, *args: Any, **named: Any) -> Any:
         seen.append(job.model["config"]["num_hidden_layers"])  # type: ignore[typeddict-item]
-        return traces(job, *given, **named)
+        return traces(job, *args, **named)
 
     monkeypatch.setattr("understudy.plan.depth.traces", watched)
     job = planned(llama(60))
@@ -99,9 +101,9 @@ def test_a_depth_is_found_by_the_name_that_the_architecture_has_for_it() -> None
 def test_a_teacher_without_blocks_is_traced_as_it_is_beside_a_deep_student() -> None:
     teacher = {**TEXT, "kind": "factory", "factory": f"{__name__}:lookup", "kwargs": {}}
     job = planned(llama(7), teacher)
-    (said,) = deep_traces(job, Degrees(), depths(job), "cpu", torch.float32)
+    (estimated,) = deep_traces(job, Degrees(), depths(job), "cpu", torch.float32)
     (whole,) = traces(job, Degrees(), "cpu", torch.float32)
-    assert (said.peak.bytes, said.flops) == (whole.peak.bytes, whole.flops)
+    assert (estimated.peak.bytes, estimated.flops) == (whole.peak.bytes, whole.flops)
 
 
 def test_blocks_that_differ_have_no_depth() -> None:
@@ -121,8 +123,8 @@ def test_layers_of_several_types_have_no_depth() -> None:
     [(["q_proj"], True), (["*.mlp.*_proj"], True), (["layers.5.*.q_proj"], False), (["[0-3].mlp"], False)],
 )
 def test_blocks_of_which_some_are_trained_are_all_traced(modules: list[str], alike: bool) -> None:
-    own, _ = depths(planned(llama(8), lora={"modules": modules}))
-    assert (own is not None) is alike
+    student_depth, _ = depths(planned(llama(8), lora={"modules": modules}))
+    assert (student_depth is not None) is alike
 
 
 def test_code_of_ones_own_has_no_depth() -> None:

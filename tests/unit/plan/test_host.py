@@ -24,26 +24,26 @@ def job(processes: int, memory: int | None = None) -> tuple[Job, Any]:
 
 
 def test_ranks_on_cpus_have_their_tensors_in_it() -> None:
-    asked, own = job(2)
-    found = host_memory(asked, own, CPU)
-    assert found.processes == GIB
-    assert found.tensors == 2 * own.traced.peak.bytes
-    assert found.checkpoint == 2 * own.traced.state
-    assert found.all == found.processes + found.tensors + found.checkpoint
+    training, step = job(2)
+    memory = host_memory(training, step, CPU)
+    assert memory.processes == GIB
+    assert memory.tensors == 2 * step.traced.peak.bytes
+    assert memory.checkpoint == 2 * step.traced.state
+    assert memory.all == memory.processes + memory.tensors + memory.checkpoint
 
 
 def test_ranks_on_gpus_have_their_processes_and_what_is_copied_for_a_checkpoint() -> None:
-    asked, own = job(2)
-    found = host_memory(asked, own, GPU)
-    assert (found.processes, found.tensors, found.checkpoint) == (3 * GIB, 0, 2 * own.traced.state)
+    training, step = job(2)
+    memory = host_memory(training, step, GPU)
+    assert (memory.processes, memory.tensors, memory.checkpoint) == (3 * GIB, 0, 2 * step.traced.state)
 
 
 @pytest.mark.parametrize(("more", "fits"), [(-1, False), (0, True), (None, True)])
 def test_a_node_s_memory_is_enough_or_not_where_the_recipe_says_it(more: int | None, fits: bool) -> None:
-    asked, own = job(2)
-    takes = host_memory(asked, own, CPU).all
+    training, step = job(2)
+    takes = host_memory(training, step, CPU).all
     limited, _ = job(2, None if more is None else takes + more)
-    assert host_memory(limited, own, CPU).fits is fits
+    assert host_memory(limited, step, CPU).fits is fits
 
 
 @pytest.mark.full
@@ -52,5 +52,5 @@ def test_a_process_takes_what_the_table_says_of_cpus() -> None:
         "import transformers.modeling_utils, understudy.train.job\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmRSS:')))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert int(said) / 2**20 == pytest.approx(table()["CPU"].host, rel=0.2)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(output) / 2**20 == pytest.approx(table()["CPU"].host, rel=0.2)

@@ -32,7 +32,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def taken(job: Job) -> Estimate:
     assert job.degrees
-    return estimated(job.planned, job.degrees, job.place(table()["H100"]))
+    return estimated(job.planned, job.degrees, job.placement(table()["H100"]))
 
 
 def test_a_pretrained_teacher_takes_what_its_architecture_does(published: Path) -> None:
@@ -63,29 +63,29 @@ def quantised(config: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (smaller_vocabulary, "teacher.model: knows 300 tokens, the data has"),
         (quantised, "is quantised; take the model that it was made from"),
     ],
 )
 def test_what_its_configuration_does_not_allow_is_told(
-    published: Path, tmp_path: Path, change: Callable[[dict[str, object]], None], words: str
+    published: Path, tmp_path: Path, change: Callable[[dict[str, object]], None], message: str
 ) -> None:
     config = json.loads((published / "config.json").read_text())
     change(config)
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         next(jobs(recipe(f"teacher.model={{pretrained: {tmp_path}}}")))
 
 
 def test_a_pretrained_tokenizer_s_files_tell_its_size(tmp_path: Path) -> None:
-    made = tokenizer.train(iter(["a few words, and a few more words"] * 3), 270)
-    (tmp_path / "tokenizer.json").write_text(made.to_str())
+    trained = tokenizer.train(iter(["a few words, and a few more words"] * 3), 270)
+    (tmp_path / "tokenizer.json").write_text(trained.to_str())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": tokenizer.END_OF_TEXT}))
-    found = recipe(f"data.text.tokenizer={{pretrained: {tmp_path}}}")
-    assert tokens_of(found) == made.get_vocab_size()
-    teacher, _ = jobs(found)
+    with_tokenizer = recipe(f"data.text.tokenizer={{pretrained: {tmp_path}}}")
+    assert tokens_of(with_tokenizer) == trained.get_vocab_size()
+    teacher, _ = jobs(with_tokenizer)
     assert teacher.planned.model["task"] == "causal-lm"
-    assert teacher.planned.model["vocab_size"] == made.get_vocab_size()
+    assert teacher.planned.model["vocab_size"] == trained.get_vocab_size()

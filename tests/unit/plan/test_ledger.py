@@ -29,7 +29,7 @@ def mib(count: int) -> torch.Tensor:
 def test_the_most_that_was_held_at_once_is_told_with_its_phase() -> None:
     ledger = Ledger(vocabulary=7, grain=1)
     with FakeTensorMode(), ledger.watching():
-        kept = mib(2)
+        resident = mib(2)
         ledger.phase = "forward and backward"
         _ = [mib(3), mib(4)]
         del _
@@ -38,7 +38,7 @@ def test_the_most_that_was_held_at_once_is_told_with_its_phase() -> None:
     peak = ledger.peak()
     assert (peak.bytes, peak.phase) == (9 * MIB, "forward and backward")
     assert peak.kinds == {"activations": 7 * MIB, "temporary": 2 * MIB}
-    del kept, last
+    del resident, last
 
 
 def test_a_view_holds_what_it_looks_at_and_is_counted_once() -> None:
@@ -53,13 +53,13 @@ def test_a_view_holds_what_it_looks_at_and_is_counted_once() -> None:
 def test_what_is_held_stays_when_the_rest_is_forgotten() -> None:
     ledger = Ledger(vocabulary=7, grain=1)
     with FakeTensorMode(), ledger.watching():
-        kept = mib(1)
+        resident = mib(1)
         gone = mib(5)
         del gone
         ledger.forget()
         again = mib(2)
     assert ledger.peak().bytes == 3 * MIB
-    del kept, again
+    del resident, again
 
 
 def test_a_storage_that_is_emptied_is_free_until_it_is_filled_again() -> None:

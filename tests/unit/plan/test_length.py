@@ -33,8 +33,8 @@ SOURCES: list[Callable[[Path], dict[str, object]]] = [
 
 
 def recipe(**data: object) -> Recipe:
-    given = load(ROOT / "recipes/digits.yaml").model_dump(by_alias=True, mode="json")
-    return Recipe.model_validate(given | {"data": given["data"] | data}, by_alias=True)
+    values = load(ROOT / "recipes/digits.yaml").model_dump(by_alias=True, mode="json")
+    return Recipe.model_validate(values | {"data": values["data"] | data}, by_alias=True)
 
 
 @pytest.mark.parametrize("shares", [{"test": 0.2}, {"test": 0.3, "validation": 0.1}])
@@ -42,11 +42,11 @@ def recipe(**data: object) -> Recipe:
 def test_as_many_images_as_ingest_gives_to_train_on(
     source: Callable[[Path], dict[str, object]], shares: dict[str, float], tmp_path: Path
 ) -> None:
-    asked = recipe(source=source(tmp_path / "data"), **shares)
+    with_source = recipe(source=source(tmp_path / "data"), **shares)
     (tmp_path / "records").mkdir()
-    ingest(asked.data, asked.task, tmp_path / "records", lambda *_: None)
+    ingest(with_source.data, with_source.task, tmp_path / "records", lambda *_: None)
     counts = json.loads((tmp_path / "records" / "records.json").read_text())["counts"]
-    assert training_examples(asked) == pytest.approx(counts["train"], rel=0.1)
+    assert training_examples(with_source) == pytest.approx(counts["train"], rel=0.1)
 
 
 def test_texts_are_sequences_of_about_three_bytes_a_token(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_texts_are_sequences_of_about_three_bytes_a_token(tmp_path: Path) -> Non
     (tmp_path / "texts").mkdir()
     for number in range(200):
         (tmp_path / "texts" / f"{number}.txt").write_text("w" * drawn.randrange(300, 900))
-    given = load(ROOT / "recipes/pydoc.yaml").model_dump(by_alias=True, mode="json")
-    data = {**given["data"], "source": {"type": "text-files", "path": str(tmp_path / "texts")}, "test": 0.25}
-    asked = Recipe.model_validate(given | {"data": data}, by_alias=True)
+    values = load(ROOT / "recipes/pydoc.yaml").model_dump(by_alias=True, mode="json")
+    data = {**values["data"], "source": {"type": "text-files", "path": str(tmp_path / "texts")}, "test": 0.25}
+    with_source = Recipe.model_validate(values | {"data": data}, by_alias=True)
     length = sum(path.stat().st_size for path in (tmp_path / "texts").iterdir())
-    assert training_examples(asked) == pytest.approx(0.75 * length / 3 / asked.text.sequence_length, abs=1)
+    assert training_examples(with_source) == pytest.approx(0.75 * length / 3 / with_source.text.sequence_length, abs=1)
 
 
 def test_steps_are_whole_batches_of_each_epoch_and_unknown_where_the_data_is_elsewhere(tmp_path: Path) -> None:

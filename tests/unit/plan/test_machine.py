@@ -26,7 +26,7 @@ def job() -> Job:
 
 
 @pytest.mark.parametrize(
-    ("changes", "named", "here", "kind", "words"),
+    ("changes", "named", "here", "kind", "reason"),
     [
         ({}, None, [], "CPU", "this machine's, which has"),
         ({}, None, [T4], "T4", "this machine's, which has 1"),
@@ -44,24 +44,24 @@ def job() -> Job:
     ],
 )
 def test_it_is_what_was_named_or_else_what_is_here(
-    job: Job, changes: dict[str, object], named: str | None, here: list[Gpu], kind: str, words: str
+    job: Job, changes: dict[str, object], named: str | None, here: list[Gpu], kind: str, reason: str
 ) -> None:
-    found = machine_for(replace(job, **changes), named, table(), here)  # type: ignore[arg-type]
-    assert found.kind == kind
-    assert found.reason.startswith(words)
-    assert bool(found.reason) == bool(words)
-    if not words.startswith("this"):
-        assert found.hardware == table()[kind]
+    machine = machine_for(replace(job, **changes), named, table(), here)  # type: ignore[arg-type]
+    assert machine.kind == kind
+    assert machine.reason.startswith(reason)
+    assert bool(machine.reason) == bool(reason)
+    if not reason.startswith("this"):
+        assert machine.hardware == table()[kind]
     elif kind != "CPU":
-        assert found.hardware.memory == min(gpu.memory for gpu in here) / GIB
+        assert machine.hardware.memory == min(gpu.memory for gpu in here) / GIB
 
 
 def test_a_cpu_s_processes_share_its_memory(job: Job) -> None:
     for processes in (1, 2, 4):
-        found = machine_for(replace(job, processes=processes), None, table(), [])
-        needed = (found.hardware.memory + found.hardware.host) * processes
+        machine = machine_for(replace(job, processes=processes), None, table(), [])
+        needed = (machine.hardware.memory + machine.hardware.host) * processes
         assert needed == pytest.approx(available_memory() / GIB, rel=0.1)
-        assert not found.hardware.is_gpu
+        assert not machine.hardware.is_gpu
 
 
 PROPERTIES = [
@@ -92,14 +92,14 @@ def test_a_gpu_without_a_row_has_its_own_memory_and_no_times(
     properties = SimpleNamespace(name=name, total_memory=memory, major=major, minor=minor)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    found = machine_for(job, None, table(), gpus())
-    assert (found.kind, found.has_times) == (name, False)
-    assert found.hardware.memory == memory / GIB
-    assert found.hardware.tflops.keys() == precisions
-    assert (found.hardware.is_gpu, found.hardware.price) == (True, 0.0)
-    assert found.hardware.link == table()[row].link
-    assert found.reason.startswith("this machine's, which has 2; it is not in the table, so no times are given")
-    assert f"as for {row}, " in found.reason
+    machine = machine_for(job, None, table(), gpus())
+    assert (machine.kind, machine.has_times) == (name, False)
+    assert machine.hardware.memory == memory / GIB
+    assert machine.hardware.tflops.keys() == precisions
+    assert (machine.hardware.is_gpu, machine.hardware.price) == (True, 0.0)
+    assert machine.hardware.link == table()[row].link
+    assert machine.reason.startswith("this machine's, which has 2; it is not in the table, so no times are given")
+    assert f"as for {row}, " in machine.reason
 
 
 @pytest.mark.parametrize("gpu", [A100, SMALLER, T4])
@@ -120,26 +120,26 @@ def test_a_gpu_with_a_row_has_times(job: Job, gpu: Gpu) -> None:
     ],
 )
 def test_a_row_of_ones_own_may_have_as_many_words_as_the_gpu_s_name(job: Job, rows: list[str], row: str | None) -> None:
-    known = {**table(), **dict.fromkeys(rows, table()["L4"])}
-    found = machine_for(job, None, known, [Gpu("NVIDIA GeForce RTX 4090", 24 * GIB, (8, 9))])
-    assert found.has_times == (row is not None)
-    assert row is None or found.kind == row
+    hardware_table = {**table(), **dict.fromkeys(rows, table()["L4"])}
+    machine = machine_for(job, None, hardware_table, [Gpu("NVIDIA GeForce RTX 4090", 24 * GIB, (8, 9))])
+    assert machine.has_times == (row is not None)
+    assert row is None or machine.kind == row
 
 
 def test_a_part_of_a_gpu_has_times_where_a_row_is_named_for_it(job: Job) -> None:
     part = Gpu("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 10 * GIB, (8, 0))
-    known = {**table(), "A100-SXM4-80GB MIG 1g.10gb": table()["T4"]}
-    assert machine_for(job, None, known, [part]).has_times
+    hardware_table = {**table(), "A100-SXM4-80GB MIG 1g.10gb": table()["T4"]}
+    assert machine_for(job, None, hardware_table, [part]).has_times
     assert not machine_for(job, None, table(), [part]).has_times
 
 
 @pytest.mark.parametrize("rows", [{"CPU"}, {"CPU", "T4"}, {"A100"}])
 def test_a_gpu_that_no_row_is_like_is_refused_with_the_ways_out(job: Job, rows: set[str]) -> None:
-    known = {kind: row for kind, row in table().items() if kind in rows}
+    hardware_table = {kind: row for kind, row in table().items() if kind in rows}
     with pytest.raises(
         InputError, match=r"this machine's GPU, NVIDIA B1000, is not in the table, .*--hardware.*--table"
     ):
-        machine_for(job, None, known, [Gpu("NVIDIA B1000", GIB, (12, 0))])
+        machine_for(job, None, hardware_table, [Gpu("NVIDIA B1000", GIB, (12, 0))])
 
 
 def test_a_cluster_s_hardware_that_is_in_no_row_is_refused(job: Job) -> None:

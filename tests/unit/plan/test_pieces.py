@@ -12,18 +12,18 @@ from understudy.recipe import Degrees
 
 
 @pytest.mark.parametrize(
-    "found", [Degrees(), pytest.param(Degrees(dp_shard=2, tp=2), marks=pytest.mark.full), Degrees(pp=2)]
+    "mesh_degrees", [Degrees(), pytest.param(Degrees(dp_shard=2, tp=2), marks=pytest.mark.full), Degrees(pp=2)]
 )
-def test_pieces_that_are_left_out_count_all_the_same(monkeypatch: pytest.MonkeyPatch, found: Degrees) -> None:
+def test_pieces_that_are_left_out_count_all_the_same(monkeypatch: pytest.MonkeyPatch, mesh_degrees: Degrees) -> None:
     """11 pieces of each part of 128 positions, the last one shorter."""
     monkeypatch.setattr("understudy.models.outputs.HELD", 300 * 12)
     job = planned(llama(2), llama(3))
-    few = traces(job, found, "cpu", torch.float32)
+    few = traces(job, mesh_degrees, "cpu", torch.float32)
     calls: list[Any] = []
     with monkeypatch.context() as patch:
-        patch.setattr("understudy.plan.trace.few_pieces", lambda *given: calls.append(given) or nullcontext())
-        all_of_them = traces(job, found, "cpu", torch.float32)
+        patch.setattr("understudy.plan.trace.few_pieces", lambda *args: calls.append(args) or nullcontext())
+        all_of_them = traces(job, mesh_degrees, "cpu", torch.float32)
     assert calls
     for ours, whole in zip(few, all_of_them, strict=True):
-        assert (ours.flops, ours.traffic, ours.kept) == (whole.flops, whole.traffic, whole.kept)
+        assert (ours.flops, ours.traffic, ours.resident) == (whole.flops, whole.traffic, whole.resident)
         assert ours.peak == whole.peak

@@ -9,18 +9,18 @@ from understudy.plan.pods import refuse_small_pods
 ON_CPUS = ("resources.teacher.device=cpu", "resources.distill.device=cpu")
 
 
-def asked(*more: str) -> None:
+def check(*more: str) -> None:
     refuse_small_pods(recipe(*more))
 
 
 def least(job: str, *more: str) -> float:
     """Of a job's nodes, in GiB, as the refusal says."""
-    with pytest.raises(InputError) as told:
-        asked(f"resources.{job}.memory=1k", *more)
-    words = str(told.value)
-    assert words.startswith(f"resources.{job}.memory: 1k are 0.00 GiB, and ")
-    assert words.endswith("GiB on each node, without anything else; give it more, or take more nodes")
-    return float(words.partition(" take ")[2].split()[0])
+    with pytest.raises(InputError) as caught:
+        check(f"resources.{job}.memory=1k", *more)
+    message = str(caught.value)
+    assert message.startswith(f"resources.{job}.memory: 1k are 0.00 GiB, and ")
+    assert message.endswith("GiB on each node, without anything else; give it more, or take more nodes")
+    return float(message.partition(" take ")[2].split()[0])
 
 
 WIDE = ("teacher.model.config.hidden_size=1024", "student.model.config.hidden_size=512")
@@ -48,10 +48,10 @@ def test_what_a_node_takes_is_told(job: str, more: tuple[str, ...], gib: float) 
 
 def test_enough_is_not_refused() -> None:
     for memory in ("40Gi", None):
-        asked(*LARGE, *ON_CPUS, f"resources.distill.memory={memory or 'null'}")
-    asked("resources.evaluate={memory: 1k, device: cuda}")  # models are on the GPU
+        check(*LARGE, *ON_CPUS, f"resources.distill.memory={memory or 'null'}")
+    check("resources.evaluate={memory: 1k, device: cuda}")  # models are on the GPU
 
 
 def test_models_that_only_their_files_tell_are_not_counted() -> None:
     pretrained = "student.model={pretrained: some/model, revision: '0123456789012345678901234567890123456789'}"
-    asked(*ON_CPUS, pretrained, "resources.teacher.memory=1Gi", "resources.evaluate={memory: 1Gi, device: cpu}")
+    check(*ON_CPUS, pretrained, "resources.teacher.memory=1Gi", "resources.evaluate={memory: 1Gi, device: cpu}")

@@ -17,7 +17,7 @@ def at_work(within: int | None, held: list[int]) -> Counter[Kind]:
     """What a further block would hold, when each of some blocks holds so much and one is at work."""
     ledger, blocks = Ledger(vocabulary=7, grain=1), [nn.Linear(1, 1) for _ in held]
     repeated = Repeated(ledger, blocks)
-    names = [ledger.places[block] for block in blocks]
+    names = [ledger.block_of[block] for block in blocks]
     peak = Peak(
         bytes=sum(held),
         phase="forward and backward",

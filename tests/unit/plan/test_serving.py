@@ -70,8 +70,8 @@ def own(vocab_size: int) -> torch.nn.Module:
 
 def test_code_of_one_s_own_is_not_asked() -> None:
     description = describe(FactoryModel(factory=f"{__name__}:own"), TEXT, "student.model")
-    found = serving(description, "student.model", "fp32")
-    assert (found.weights, found.cache) == (4 * 300 * 300, None)
+    needed = serving(description, "student.model", "fp32")
+    assert (needed.weights, needed.cache) == (4 * 300 * 300, None)
 
 
 def test_weights_are_served_in_the_recipes_precision() -> None:

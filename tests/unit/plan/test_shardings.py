@@ -24,40 +24,40 @@ def _nothing_remembered() -> Iterator[None]:
     module._remembered.clear()
 
 
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def computed_operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What DTensor itself is asked for from here on."""
-    found, plain = [], ShardingPropagator.propagate_op_sharding_non_cached
+    operations, plain = [], ShardingPropagator.propagate_op_sharding_non_cached
 
     def watched(self: ShardingPropagator, schema: Any) -> Any:
-        found.append(str(schema.op))
+        operations.append(str(schema.op))
         return plain(self, schema)
 
     monkeypatch.setattr(ShardingPropagator, "propagate_op_sharding_non_cached", watched)
-    return found
+    return operations
 
 
-def product(found: Degrees, rank: int, rows: int) -> tuple[Any, ...]:
+def product(mesh_degrees: Degrees, rank: int, rows: int) -> tuple[Any, ...]:
     """Of two tensors in parts, as a rank sees it."""
-    with rank_among_absent(planned(llama(2)).train, found, rank, torch.float32) as spread:
+    with rank_among_absent(planned(llama(2)).train, mesh_degrees, rank, torch.float32) as spread:
         mesh = spread.meshes.tp
         first = DTensor.from_local(torch.zeros(rows, 4), mesh, [Shard(0)])
         second = DTensor.from_local(torch.zeros(4, 6), mesh, [Replicate()])
-        made = first @ second
-        return made.device_mesh is mesh, made.placements, made.shape, made.to_local().shape
+        result = first @ second
+        return result.device_mesh is mesh, result.placements, result.shape, result.to_local().shape
 
 
 def test_another_rank_and_other_degrees_have_the_answer_on_their_own_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = asked(monkeypatch)
-    said = {
-        product(found, rank, 2)
-        for found, rank in [(Degrees(pp=2, tp=2), 0), (Degrees(pp=2, tp=2), 2), (Degrees(dp_shard=2, tp=2), 0)]
+    operations = computed_operations(monkeypatch)
+    results = {
+        product(mesh_degrees, rank, 2)
+        for mesh_degrees, rank in [(Degrees(pp=2, tp=2), 0), (Degrees(pp=2, tp=2), 2), (Degrees(dp_shard=2, tp=2), 0)]
     }
-    assert said == {(True, (Shard(0),), (4, 6), (2, 6))}
-    assert told.count("aten.mm.default") == 1
+    assert results == {(True, (Shard(0),), (4, 6), (2, 6))}
+    assert operations.count("aten.mm.default") == 1
 
 
 @pytest.mark.parametrize(
-    ("found", "rank", "rows"),
+    ("mesh_degrees", "rank", "rows"),
     [
         (Degrees(pp=2, tp=2), 0, 3),
         (Degrees(pp=2, tp=2), 1, 2),
@@ -66,12 +66,12 @@ def test_another_rank_and_other_degrees_have_the_answer_on_their_own_mesh(monkey
     ],
 )
 def test_other_sizes_places_and_meshes_are_looked_for(
-    monkeypatch: pytest.MonkeyPatch, found: Degrees, rank: int, rows: int
+    monkeypatch: pytest.MonkeyPatch, mesh_degrees: Degrees, rank: int, rows: int
 ) -> None:
-    told = asked(monkeypatch)
+    operations = computed_operations(monkeypatch)
     product(Degrees(pp=2, tp=2), 0, 2)
-    product(found, rank, rows)
-    assert told.count("aten.mm.default") == 2
+    product(mesh_degrees, rank, rows)
+    assert operations.count("aten.mm.default") == 2
 
 
 WAYS: list[tuple[dict[str, int], dict[str, Any]]] = [

@@ -55,8 +55,8 @@ def test_the_teacher_is_tried_too() -> None:
 def test_each_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(tried, "_tried", set())
-    monkeypatch.setattr(tried, "check_shapes", lambda *given: seen.append(given[4]))
+    monkeypatch.setattr(tried, "check_shapes", lambda *args: seen.append(args[4]))
     job = planned(llama(2), llama(1))
-    for found in (Degrees(), Degrees(dp_shard=2), Degrees(tp=2), Degrees(tp=2, dp_shard=2), Degrees(pp=2, tp=2)):
-        traces(job, found, "cpu", torch.float32)
+    for mesh_degrees in (Degrees(), Degrees(dp_shard=2), Degrees(tp=2), Degrees(tp=2, dp_shard=2), Degrees(pp=2, tp=2)):
+        traces(job, mesh_degrees, "cpu", torch.float32)
     assert seen == ["student.model", "teacher.model", "student.model"]

@@ -27,10 +27,10 @@ def test_weights_are_those_of_real_models_and_files(tmp_path: Path, model: dict[
     """GPT-2's last layer is tied to its embedding, and a ResNet has running means in its files."""
     description = describe(ArchitectureModel.model_validate(model), facts, "student.model")
     real = build_model(description)
-    found = weights_of(description, "student.model")
-    assert found.parameters == sum(parameter.nbytes for parameter in real.parameters())
-    assert found.served == 4 * sum(parameter.numel() for parameter in real.parameters())
+    estimated = weights_of(description, "student.model")
+    assert estimated.parameters == sum(parameter.nbytes for parameter in real.parameters())
+    assert estimated.served == 4 * sum(parameter.numel() for parameter in real.parameters())
     aliases = tied_weights(real)
     save_model(tmp_path, {name: at for name, at in real.state_dict().items() if name not in aliases}, description)
     stored = (tmp_path / WEIGHTS).read_bytes()
-    assert found.files == len(stored) - 8 - int.from_bytes(stored[:8], "little")  # the header, and its length
+    assert estimated.files == len(stored) - 8 - int.from_bytes(stored[:8], "little")  # the header, and its length
