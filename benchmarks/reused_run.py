@@ -29,7 +29,7 @@ LOOK = 0.1  # seconds between two looks at a Job
 def seconds(kube: Kube, name: str, began: float) -> float:
     """From `began` until a Job has ended."""
     while True:
-        job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
+        job = kube.call(kube.batch.read_namespaced_job, name, kube.namespace)
         if ended := true_conditions(job).keys() & ENDED:
             assert not ended & {"Failed", "FailureTarget"}, f"{name}: the student was not approved, or the Job failed"
             return time.monotonic() - began
@@ -45,7 +45,7 @@ def empty(kube: Kube, job: KubernetesObject) -> float:
     mounts = pod["containers"][0]["volumeMounts"]
     pod["containers"][0]["volumeMounts"] = [mount for mount in mounts if mount["name"] != "recipe"]
     began = time.monotonic()
-    kube.ask(kube.batch.create_namespaced_job, kube.namespace, job)
+    kube.call(kube.batch.create_namespaced_job, kube.namespace, job)
     return seconds(kube, job["metadata"]["name"], began)
 
 

@@ -65,9 +65,9 @@ tries = {
     "a run of one's own in it": lambda: client.create_run(experiment),
     "jobs": lambda: [kube.jobs(kind, "") for kind in KINDS.values()],
     "pods": lambda: kube.pods(""),
-    "logs": lambda: kube.ask(kube.core.read_namespaced_pod_log, "looker", namespace),
-    "secrets": lambda: kube.ask(kube.core.list_namespaced_secret, namespace),
-    "settings": lambda: kube.ask(kube.core.list_namespaced_config_map, namespace),
+    "logs": lambda: kube.call(kube.core.read_namespaced_pod_log, "looker", namespace),
+    "secrets": lambda: kube.call(kube.core.list_namespaced_secret, namespace),
+    "settings": lambda: kube.call(kube.core.list_namespaced_config_map, namespace),
 }
 client.create_registered_model("stolen")
 said = {}

@@ -36,13 +36,13 @@ def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"],
     Raises:
         InputError: the model has no repeated blocks.
     """
-    found = needed_blocks(model, f"{where}.activation_checkpointing", "set it to none")
+    model_blocks = needed_blocks(model, f"{where}.activation_checkpointing", "set it to none")
     options: dict[str, Any] = {"use_reentrant": False}
     contexts = _no_contexts
     if kind == "selective":
         contexts = options["context_fn"] = _selective_contexts
         options["respect_saved_tensors_hooks"] = True
-    for block in found:
+    for block in model_blocks:
         # Recomputation would update running means a second time. A compiler keeps such updates out of recomputation by
         # itself, and accepts no context_fn but that of `selective`.
         eager = {**options, "context_fn": partial(_contexts, block, contexts)} if list(block.buffers()) else options
@@ -50,12 +50,12 @@ def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"],
 
 
 def _recomputed(
-    forward: Callable[..., Any], eager: dict[str, Any], compiled: dict[str, Any], *given: Any, **named: Any
+    forward: Callable[..., Any], eager: dict[str, Any], compiled: dict[str, Any], *args: Any, **kwargs: Any
 ) -> Any:
     if not torch.is_grad_enabled():
-        return forward(*given, **named)
+        return forward(*args, **kwargs)
     options = compiled if torch.compiler.is_compiling() else eager
-    return checkpoint(forward, *given, **options, **named)
+    return checkpoint(forward, *args, **options, **kwargs)
 
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
@@ -67,12 +67,12 @@ def _no_contexts() -> Contexts:
 
 
 def _selective_contexts() -> Contexts:
-    found: Contexts = create_selective_checkpoint_contexts(_Policy())  # type: ignore[no-untyped-call]
-    return found
+    contexts: Contexts = create_selective_checkpoint_contexts(_Policy())  # type: ignore[no-untyped-call]
+    return contexts
 
 
-def _contexts(block: nn.Module, given: Callable[[], Contexts]) -> Contexts:
-    first, again = given()
+def _contexts(block: nn.Module, make: Callable[[], Contexts]) -> Contexts:
+    first, again = make()
     return first, _again(block, again)
 
 
@@ -88,8 +88,8 @@ class _Policy:
     def __init__(self) -> None:
         self._products = {True: 0, False: 0}
 
-    def __call__(self, context: Any, operation: Any, *given: Any, **named: Any) -> CheckpointPolicy:
-        del given, named
+    def __call__(self, context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        del args, kwargs
         if operation in ATTENTION:
             return CheckpointPolicy.MUST_SAVE
         if operation in PRODUCTS:  # counted separately in forward pass and recomputation, so that both decide alike

@@ -30,16 +30,16 @@ def offload_activations(model: nn.Module, where: str) -> None:
         block.forward = partial(_offloaded, block, block.forward)
 
 
-def _offloaded(block: nn.Module, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
+def _offloaded(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not torch.is_grad_enabled():
-        return forward(*given, **named)
+        return forward(*args, **kwargs)
     weights = {parameter.untyped_storage().data_ptr() for parameter in block.parameters()}
 
     def pack(tensor: Tensor) -> tuple[Tensor, torch.device | None]:
         return (tensor, None) if tensor.untyped_storage().data_ptr() in weights else (_away(tensor), tensor.device)
 
     with torch.autograd.graph.saved_tensors_hooks(pack, _back):
-        return forward(*given, **named)
+        return forward(*args, **kwargs)
 
 
 def _away(tensor: Tensor) -> Tensor:

@@ -34,27 +34,27 @@ class Spread:
         offloaded: whether shards, their gradients and optimiser state are in CPU memory.
     """
 
-    own: list[Stateful]
+    rank_states: list[Stateful]
     """Per-rank state of replicated models, which a checkpoint stores for each rank."""
     home: torch.device
     """Device of models between uses."""
 
     def __init__(
         self,
-        found: Degrees,
+        degrees: Degrees,
         device: torch.device,
         precision: torch.dtype,
         pipeline: Pipeline | None = None,
         compression: Compression | None = None,
         *,
-        apart: bool = False,
+        independent: bool = False,
         offloaded: bool = False,
     ) -> None:
-        self.degrees, self.device, self.precision = found, device, precision
-        self._splits_backward = found.pp > 1 and pipeline is not None and pipeline.splits_backward
-        self._compression, self._apart, self.own = compression, apart, []
+        self.degrees, self.device, self.precision = degrees, device, precision
+        self._splits_backward = degrees.pp > 1 and pipeline is not None and pipeline.splits_backward
+        self._compression, self._independent, self.rank_states = compression, independent, []
         self._offloaded, self.home = offloaded, torch.device("cpu") if offloaded else device
-        self.meshes = meshes(found, device.type, apart=apart)
+        self.meshes = meshes(degrees, device.type, independent=independent)
 
     def over_ranks(
         self,
@@ -79,13 +79,13 @@ class Spread:
         Raises:
             InputError: the layers cannot be split, or savers cannot be applied.
         """
-        found = self.degrees
-        if found.tp > 1 and tensor_plan is not None:
-            tensor_parallel(model, self.meshes.tp, tensor_plan, where, by_position=found.sequence_parallel)
-        if found.cp > 1:
-            split = 1 if tensor_plan is None else found.tp
-            context_parallel(model, self.meshes.cp, found.cp_comm_type, split, where)
-        savers.apply(model, where, self.device, splits=found.tp * found.cp * found.pp > 1)
+        degrees = self.degrees
+        if degrees.tp > 1 and tensor_plan is not None:
+            tensor_parallel(model, self.meshes.tp, tensor_plan, where, by_position=degrees.sequence_parallel)
+        if degrees.cp > 1:
+            split = 1 if tensor_plan is None else degrees.tp
+            context_parallel(model, self.meshes.cp, degrees.cp_comm_type, split, where)
+        savers.apply(model, where, self.device, splits=degrees.tp * degrees.cp * degrees.pp > 1)
 
     @property
     def wraps(self) -> bool:
@@ -113,13 +113,13 @@ class Spread:
             fully_shard(part, **options, reshard_after_forward=again)
         return model
 
-    def for_questions(self, found: Degrees) -> "Spread":
+    def for_inference(self, degrees: Degrees) -> "Spread":
         """A Spread for an inference-only model on the same processes, with different degrees."""
-        if found == self.degrees:
+        if degrees == self.degrees:
             return self
         other = copy.copy(self)
-        other.degrees, other.meshes, other._splits_backward = found, meshes(found, self.device.type), False
-        if not found.shards:  # whole copies stay on the device
+        other.degrees, other.meshes, other._splits_backward = degrees, meshes(degrees, self.device.type), False
+        if not degrees.shards:  # whole copies stay on the device
             other._offloaded, other.home = False, self.device
         return other
 
@@ -137,10 +137,10 @@ class Spread:
         mesh = self.meshes.cp
         if mesh.size() == 1:
             return inputs, labels, {} if positions is None else {"positions": positions}
-        own = own_positions(inputs.shape[1], mesh, self.degrees.cp_comm_type, inputs.device)
+        local = own_positions(inputs.shape[1], mesh, self.degrees.cp_comm_type, inputs.device)
         if positions is None:
-            return inputs[:, own], labels[:, own], {"positions": own.expand(len(inputs), -1)}
-        return inputs[:, own], labels[:, own], {"positions": positions[:, own], "mask": document_mask(positions)}
+            return inputs[:, local], labels[:, local], {"positions": local.expand(len(inputs), -1)}
+        return inputs[:, local], labels[:, local], {"positions": positions[:, local], "mask": document_mask(positions)}
 
     def replicated(self, model: nn.Module) -> nn.Module:
         """The model in DDP, which averages gradients over the copies on other ranks, if there are any.
@@ -150,7 +150,7 @@ class Spread:
         Args:
             model: as over_ranks() returns it, with its weights.
         """
-        if self._apart or self.meshes.replicate.size() == 1 or isinstance(model, FSDPModule):
+        if self._independent or self.meshes.replicate.size() == 1 or isinstance(model, FSDPModule):
             return model
         # Without find_unused_parameters DDP rebuilds its buckets after the first step, and with them the order in which
         # more than two ranks' gradients are summed: a resumed run would diverge from an uninterrupted one.
@@ -168,7 +168,7 @@ class Spread:
             return
         power = PowerSGD(chosen.rank, group)
         copies.register_comm_hook(power, PowerSGD.__call__)
-        self.own.append(power)
+        self.rank_states.append(power)
 
 
 def _policy(precision: torch.dtype) -> MixedPrecisionPolicy:
@@ -178,14 +178,14 @@ def _policy(precision: torch.dtype) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(precision, torch.float32 if precision is torch.float16 else None)
 
 
-def gradient_sync(model: nn.Module, found: Degrees, last: bool) -> AbstractContextManager[None]:
+def gradient_sync(model: nn.Module, degrees: Degrees, last: bool) -> AbstractContextManager[None]:
     """Context of a micro-batch's backward pass: gradients are averaged over processes only after the last one.
 
     Sharded gradients are averaged after each: otherwise they would be whole in between.
     """
     if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(last or (found.shards and found.zero_stage > 1))
-        model.set_reshard_after_backward(last or found.zero_stage == 3)
+        model.set_requires_gradient_sync(last or (degrees.shards and degrees.zero_stage > 1))
+        model.set_reshard_after_backward(last or degrees.zero_stage == 3)
         return nullcontext()
     if isinstance(model, DistributedDataParallel) and not last:
         return model.no_sync()

@@ -22,8 +22,8 @@ def needed_blocks(model: nn.Module, setting: str, otherwise: str) -> list[nn.Mod
     Raises:
         InputError: the model has no blocks.
     """
-    if found := blocks(model):
-        return found
+    if model_blocks := blocks(model):
+        return model_blocks
     raise InputError(f"{setting}: the model has no repeated blocks (an nn.ModuleList); {otherwise}")
 
 

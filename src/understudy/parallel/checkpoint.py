@@ -35,12 +35,12 @@ from torch.optim import Optimizer
 from understudy.errors import Fenced, UnderstudyError, disk_errors
 from understudy.parallel.checkpoint_files import PROGRESS, Writer, cause
 from understudy.parallel.checksums import is_damaged
-from understudy.parallel.own_state import load_own, own_tensors
+from understudy.parallel.rank_state import load_rank_tensors, rank_tensors
 from understudy.parallel.staging import Stager, with_buffers_copied
 
 log = logging.getLogger(__name__)
 
-KEPT = 2
+RETAINED = 2
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 """Optimiser state is keyed by parameter, since parameter groups depend on the degrees."""
 
@@ -83,9 +83,9 @@ class Checkpoints:
         model: nn.Module,
         optimizer: Optimizer,
         copies: dist.ProcessGroup | None = None,
-        own: Sequence[Stateful] = (),
+        rank_states: Sequence[Stateful] = (),
     ) -> None:
-        self._folder, self._copies, self._own = folder, copies, own
+        self._folder, self._copies, self._rank_states = folder, copies, rank_states
         self._model, self._optimizer = model, optimizer
         # A separate group, on the CPU: async_save requires one, and its thread's collectives must not match those of
         # the training.
@@ -104,9 +104,9 @@ class Checkpoints:
         Damaged ones are removed with a warning.
         """
         # The first rank's list counts. Ranks of other nodes may see an older one, and would load another step.
-        found: list[Any] = [sorted(map(_step, self._folder.glob("step-*")), reverse=True)]
-        dist.broadcast_object_list(found, 0, group=self._group)
-        steps: list[int] = found[0]
+        broadcast: list[Any] = [sorted(map(_step, self._folder.glob("step-*")), reverse=True)]
+        dist.broadcast_object_list(broadcast, 0, group=self._group)
+        steps: list[int] = broadcast[0]
         return next((step for step in steps if not self._is_damaged(f"step-{step}")), None)
 
     def _is_damaged(self, name: str) -> bool:
@@ -133,7 +133,7 @@ class Checkpoints:
         set_state_dict(
             self._model, self._optimizer, model_state_dict=model, optim_state_dict=optimizer, options=OPTIONS
         )
-        load_own(self._own, path, self._group)
+        load_rank_tensors(self._rank_states, path, self._group)
         return (path / PROGRESS).read_text()
 
     def save(self, step: int, progress: str) -> None:
@@ -151,11 +151,15 @@ class Checkpoints:
         self._align_buffers()
         aside = self._aside(step)
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
-        state = {"model": with_buffers_copied(self._model, model), "optimizer": optimizer, **own_tensors(self._own)}
+        state = {
+            "model": with_buffers_copied(self._model, model),
+            "optimizer": optimizer,
+            **rank_tensors(self._rank_states),
+        }
         writer = Writer(aside, progress)
-        begun = async_save(state, storage_writer=writer, process_group=self._group, async_stager=self._stager)
-        assert isinstance(begun, AsyncSaveResponse)
-        self._pending = _Pending(step, aside, begun.staging_completion, begun.upload_completion)
+        response = async_save(state, storage_writer=writer, process_group=self._group, async_stager=self._stager)
+        assert isinstance(response, AsyncSaveResponse)
+        self._pending = _Pending(step, aside, response.staging_completion, response.upload_completion)
 
     def copied(self) -> None:
         """Wait until save() has copied the state, which must not change before."""
@@ -228,7 +232,7 @@ class Checkpoints:
         with disk_errors(self._folder):
             pending.outcome()
             if self._leads:
-                self._put_in_place(pending.aside, pending.step)
+                self._publish(pending.aside, pending.step)
         dist.barrier(self._group)
 
     def finish_if_written(self) -> None:
@@ -240,15 +244,15 @@ class Checkpoints:
             with disk_errors(self._folder):
                 pending.outcome()
                 if pending.aside.exists():
-                    self._put_in_place(pending.aside, pending.step)
+                    self._publish(pending.aside, pending.step)
 
-    def _put_in_place(self, aside: Path, step: int) -> None:
+    def _publish(self, aside: Path, step: int) -> None:
         target = self._folder / f"step-{step}"
         if target.exists():  # renamed by finish_if_written()
             return
         _rename(aside, target)
         written = sorted(self._folder.glob("step-*"), key=_step)
-        _remove(written[:-KEPT])
+        _remove(written[:-RETAINED])
 
 
 def _step(folder: Path) -> int:

@@ -62,6 +62,6 @@ def cause(error: CheckpointException) -> BaseException:
     Fenced if a path is gone, since the lease is then lost; else the system's error on the disk; else the error itself.
     """
     met = [wrapped[0] for wrapped in error.failures.values()]
-    if any(isinstance(one, FileNotFoundError) for one in met):
+    if any(isinstance(failure, FileNotFoundError) for failure in met):
         return Fenced("another run has taken this step over")
-    return next((one for one in met if isinstance(one, OSError)), error)
+    return next((failure for failure in met if isinstance(failure, OSError)), error)

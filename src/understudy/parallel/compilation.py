@@ -30,10 +30,10 @@ def compile_blocks(model: nn.Module, where: str) -> None:
     Raises:
         InputError: the model has no repeated blocks, or this machine has no C++ compiler.
     """
-    found = needed_blocks(model, f"{where}.compile", "set it to false")
+    model_blocks = needed_blocks(model, f"{where}.compile", "set it to false")
     if BACKEND == "inductor":
         _need_compiler(where)
-    for block in found:
+    for block in model_blocks:
         block.forward = torch.compile(block.forward, backend=BACKEND)
 
 

@@ -29,10 +29,10 @@ class _Context:
     where: str
 
 
-def own_positions(length: int, mesh: DeviceMesh, way: CommType, device: torch.device) -> Tensor:
+def own_positions(length: int, mesh: DeviceMesh, comm_type: CommType, device: torch.device) -> Tensor:
     """This rank's positions of a sequence, int64 (length / ranks,), in order."""
     rank, ranks = mesh.get_local_rank(), mesh.size()
-    if way == "ring":
+    if comm_type == "ring":
         return ring_positions(length, rank, ranks, device)
     width = length // ranks
     return torch.arange(rank * width, (rank + 1) * width, device=device)
@@ -116,20 +116,20 @@ class _Exchange(torch.autograd.Function):
     """All-to-all: scatter the chunks of one dimension, and concatenate the received ones along another."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: dist.ProcessGroup, given: int, gathered: int) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, group: dist.ProcessGroup, scattered: int, gathered: int) -> Tensor:
         """The exchanged tensor."""
-        ctx.way = group, given, gathered
-        return _exchanged(tensor, group, given, gathered)
+        ctx.way = group, scattered, gathered
+        return _exchanged(tensor, group, scattered, gathered)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """The gradient, exchanged back."""
-        group, given, gathered = ctx.way
-        return _exchanged(gradient, group, gathered, given), None, None, None
+        group, scattered, gathered = ctx.way
+        return _exchanged(gradient, group, gathered, scattered), None, None, None
 
 
-def _exchanged(tensor: Tensor, group: dist.ProcessGroup, given: int, gathered: int) -> Tensor:
-    parts = torch.stack(tensor.chunk(dist.get_world_size(group), given))
+def _exchanged(tensor: Tensor, group: dist.ProcessGroup, scattered: int, gathered: int) -> Tensor:
+    parts = torch.stack(tensor.chunk(dist.get_world_size(group), scattered))
     received = torch.empty_like(parts)
     dist.all_to_all_single(received, parts, group=group)
     return torch.cat(received.unbind(), gathered)

@@ -38,11 +38,11 @@ class CoreWaits:
 
 def _read(tasks: Path) -> dict[str, tuple[int, int]]:
     """Nanoseconds that each thread ran and waited, by thread ID."""
-    found = {}
+    times = {}
     for file in tasks.glob("*/schedstat"):
         try:
             ran, waited, _ = map(int, file.read_text().split())
         except (OSError, ValueError):  # the thread has ended
             continue
-        found[file.parent.name] = ran, waited
-    return found
+        times[file.parent.name] = ran, waited
+    return times

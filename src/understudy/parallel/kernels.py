@@ -28,17 +28,17 @@ def attended(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: 
     Returns:
         The attention, shaped like `query`, and the log-sum-exp of each query's scores, fp32 (B, heads, positions).
     """
-    given = (query, key, value)
+    inputs = (query, key, value)
     match _kernel(query):
         case "cpu":
-            said, sums = aten._scaled_dot_product_flash_attention_for_cpu(*given, 0.0, causal, scale=scale)
+            output, sums = aten._scaled_dot_product_flash_attention_for_cpu(*inputs, 0.0, causal, scale=scale)
         case "flash":
-            said, sums, *_ = aten._scaled_dot_product_flash_attention(*given, 0.0, causal, scale=scale)
+            output, sums, *_ = aten._scaled_dot_product_flash_attention(*inputs, 0.0, causal, scale=scale)
         case "efficient":
-            said, sums, *_ = aten._scaled_dot_product_efficient_attention(
-                *given, attn_bias=None, compute_log_sumexp=True, is_causal=causal, scale=scale
+            output, sums, *_ = aten._scaled_dot_product_efficient_attention(
+                *inputs, attn_bias=None, compute_log_sumexp=True, is_causal=causal, scale=scale
             )
-    return said, sums[..., : query.shape[2]]
+    return output, sums[..., : query.shape[2]]
 
 
 def gradients(
@@ -46,7 +46,7 @@ def gradients(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    said: Tensor,
+    output: Tensor,
     sums: Tensor,
     *,
     causal: bool,
@@ -59,26 +59,26 @@ def gradients(
         query: as in attended(); so are key, value, causal and scale.
         key: some of the keys that the queries see.
         value: of these keys.
-        said: the attention over all keys.
+        output: the attention over all keys.
         sums: the log-sum-exp over all keys, as from attended().
         causal: for these keys.
         scale: factor of products.
     """
-    given = (gradient, query, key, value)
+    inputs = (gradient, query, key, value)
     none = torch.empty((), dtype=torch.int64, device=query.device)  # seeds of dropout, which is unused
     match _kernel(query):
         case "cpu":
-            ended: tuple[Any, ...] = (said, sums, 0.0, causal)
-            made = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, *ended, scale=scale)
+            ended: tuple[Any, ...] = (output, sums, 0.0, causal)
+            grads = aten._scaled_dot_product_flash_attention_for_cpu_backward(*inputs, *ended, scale=scale)
         case "flash":
             lengths = (None, None, query.shape[2], key.shape[2])  # no cumulative lengths: all sequences have one length
-            ended = (said, sums, *lengths, 0.0, causal, none, none)
-            made = aten._scaled_dot_product_flash_attention_backward(*given, *ended, scale=scale)
+            ended = (output, sums, *lengths, 0.0, causal, none, none)
+            grads = aten._scaled_dot_product_flash_attention_backward(*inputs, *ended, scale=scale)
         case "efficient":
             filled = pad(sums, (0, -sums.shape[-1] % FILLED), value=torch.inf)
-            ended = (None, said, filled, none, none, 0.0, [True, True, True, False], causal)
-            made = aten._scaled_dot_product_efficient_attention_backward(*given, *ended, scale=scale)
-    return made[0], made[1], made[2]
+            ended = (None, output, filled, none, none, 0.0, [True, True, True, False], causal)
+            grads = aten._scaled_dot_product_efficient_attention_backward(*inputs, *ended, scale=scale)
+    return grads[0], grads[1], grads[2]
 
 
 def _kernel(query: Tensor) -> Literal["cpu", "flash", "efficient"]:

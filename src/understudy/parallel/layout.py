@@ -19,7 +19,7 @@ EXAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Said:
+class OutputSpec:
     """Shape and type of a module's output."""
 
     shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class Said:
 
     def empty(self, examples: int, device: torch.device) -> Tensor:
         """A tensor like the output for so many examples, of zeros that take no memory."""
-        shape = [examples if size == EXAMPLES and place == 0 else size for place, size in enumerate(self.shape)]
+        shape = [examples if size == EXAMPLES and dimension == 0 else size for dimension, size in enumerate(self.shape)]
         return torch.zeros((), dtype=self.dtype, device=device).expand(shape)
 
 
@@ -36,10 +36,10 @@ class Layout:
     """A model's modules in execution order, by name."""
 
     blocks: tuple[str, ...]
-    before: dict[str, Said | None]
+    before: dict[str, OutputSpec | None]
     """The outermost modules with parameters that run before the blocks, or never, and their outputs."""
-    after: dict[str, Said | None]
-    hidden: Said
+    after: dict[str, OutputSpec | None]
+    hidden: OutputSpec
     """The hidden states between blocks."""
     costs: tuple[int, ...]
     """Floating-point operations of each block's forward pass."""
@@ -62,26 +62,26 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
     """
     assert len(inputs) == EXAMPLES
     names = {module: name for name, module in model.named_modules()}
-    found = blocks(model)
-    if len(found) < 2:
+    model_blocks = blocks(model)
+    if len(model_blocks) < 2:
         raise InputError(
             f"{where}.strategy: pp cuts a model between the blocks of an nn.ModuleList, and it has none of two or more"
         )
-    others = list(_outermost(model, set(found), where))
-    calls, total = _watched(model, inputs, (*found, *others))
+    others = list(_outermost(model, set(model_blocks), where))
+    calls, total = _watched(model, inputs, (*model_blocks, *others))
     _check_outputs([(module, answer) for module, _, answer, _ in calls if module in others], names, where)
     order = [module for module, *_ in calls]
-    _check(found, others, order, [call for call in calls if call[0] in found], names, where)
-    behind = order[order.index(found[-1]) + 1 :]
+    _check(model_blocks, others, order, [call for call in calls if call[0] in model_blocks], names, where)
+    behind = order[order.index(model_blocks[-1]) + 1 :]
     spent = {module: cost for module, _, _, cost in calls}
-    said = {module: _said(answer) for module, _, answer, _ in calls}
-    hidden = said[found[0]]
+    outputs = {module: _output_of(answer) for module, _, answer, _ in calls}
+    hidden = outputs[model_blocks[0]]
     assert hidden is not None
-    costs, last = tuple(spent[block] for block in found), sum(spent[module] for module in behind)
+    costs, last = tuple(spent[block] for block in model_blocks), sum(spent[module] for module in behind)
     return Layout(
-        blocks=tuple(names[block] for block in found),
-        before={names[module]: said.get(module) for module in others if module not in behind},
-        after={names[module]: said[module] for module in behind},
+        blocks=tuple(names[block] for block in model_blocks),
+        before={names[module]: outputs.get(module) for module in others if module not in behind},
+        after={names[module]: outputs[module] for module in behind},
         hidden=hidden,
         costs=costs,
         first=total - sum(costs) - last,
@@ -118,11 +118,11 @@ class _Watch:
         yield module.register_forward_pre_hook(lambda *_: self._since.append(self.counter.get_total_flops()))
         yield module.register_forward_hook(self._called)
 
-    def _called(self, module: nn.Module, given: Any, answer: Any) -> None:
-        self.calls.append((module, given, answer, self.counter.get_total_flops() - self._since.pop()))
+    def _called(self, module: nn.Module, inputs: Any, answer: Any) -> None:
+        self.calls.append((module, inputs, answer, self.counter.get_total_flops() - self._since.pop()))
 
 
-def _outermost(module: nn.Module, found: set[nn.Module], where: str) -> Iterator[nn.Module]:
+def _outermost(module: nn.Module, model_blocks: set[nn.Module], where: str) -> Iterator[nn.Module]:
     """The outermost modules with parameters outside the blocks."""
     if next(module.parameters(recurse=False), None) is not None:
         raise InputError(
@@ -130,32 +130,32 @@ def _outermost(module: nn.Module, found: set[nn.Module], where: str) -> Iterator
             "are beside its blocks and in no module of their own; use fsdp"
         )
     for child in module.children():
-        if child in found:
+        if child in model_blocks:
             continue
-        if found & set(child.modules()):
-            yield from _outermost(child, found, where)
+        if model_blocks & set(child.modules()):
+            yield from _outermost(child, model_blocks, where)
         elif next(child.parameters(), None) is not None:
             yield child
 
 
 def _check(
-    found: Sequence[nn.Module],
+    model_blocks: Sequence[nn.Module],
     others: Sequence[nn.Module],
     order: Sequence[nn.Module],
     chain: Sequence[Call],
     names: dict[nn.Module, str],
     where: str,
 ) -> None:
-    fits = [block for block, *_ in chain] == list(found) and all(
-        isinstance(answer, Tensor) and given and given[0] is answer
-        for (_, _, answer, _), (_, given, _, _) in pairwise(chain)
+    fits = [block for block, *_ in chain] == list(model_blocks) and all(
+        isinstance(answer, Tensor) and inputs and inputs[0] is answer
+        for (_, _, answer, _), (_, inputs, _, _) in pairwise(chain)
     )
     if not fits:
         raise InputError(
             f"{where}.strategy: pp cuts a chain of blocks, each of which takes the tensor that the one before has "
             "made; this model's blocks are none; use fsdp"
         )
-    inside = order[order.index(found[0]) : order.index(found[-1])]
+    inside = order[order.index(model_blocks[0]) : order.index(model_blocks[-1])]
     for module in others:
         if order.count(module) > 1 or module in inside:
             raise InputError(
@@ -174,27 +174,27 @@ def _check_outputs(outputs: Sequence[tuple[nn.Module, Any]], names: dict[nn.Modu
             )
 
 
-def _said(answer: Any) -> Said | None:
-    return Said(tuple(answer.shape), answer.dtype) if isinstance(answer, Tensor) else None
+def _output_of(answer: Any) -> OutputSpec | None:
+    return OutputSpec(tuple(answer.shape), answer.dtype) if isinstance(answer, Tensor) else None
 
 
-def boundaries(found: Layout, stages: int, where: str) -> list[range]:
+def boundaries(model_layout: Layout, stages: int, where: str) -> list[range]:
     """The blocks of each stage, chosen so that the slowest stage is fastest; modules outside the blocks count.
 
     Raises:
         InputError: there are fewer blocks than stages.
     """
-    count = len(found.blocks)
+    count = len(model_layout.blocks)
     if count < stages:
         raise InputError(f"{where}.strategy: the model has {count} blocks, too few for {stages} stages of pp")
     # By the number of blocks in the first stages: the cost of the slowest of these, and the end of each.
     best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for stage in range(stages):
-        beside = found.first * (stage == 0) + found.last * (stage == stages - 1)
+        fixed_cost = model_layout.first * (stage == 0) + model_layout.last * (stage == stages - 1)
         left = stages - stage - 1
         best = {
             end: min(
-                (max(slowest, sum(found.costs[start:end]) + beside), (*ends, end))
+                (max(slowest, sum(model_layout.costs[start:end]) + fixed_cost), (*ends, end))
                 for start, (slowest, ends) in best.items()
                 if start < end
             )
@@ -205,9 +205,9 @@ def boundaries(found: Layout, stages: int, where: str) -> list[range]:
     return [range(start, end) for start, end in pairwise(ends)]
 
 
-def stage_costs(found: Layout, parts: Sequence[range]) -> list[int]:
+def stage_costs(model_layout: Layout, parts: Sequence[range]) -> list[int]:
     """Floating-point operations of each stage's forward pass."""
-    costs = [sum(found.costs[block] for block in part) for part in parts]
-    costs[0] += found.first
-    costs[-1] += found.last
+    costs = [sum(model_layout.costs[block] for block in part) for part in parts]
+    costs[0] += model_layout.first
+    costs[-1] += model_layout.last
     return costs

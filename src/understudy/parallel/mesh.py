@@ -36,21 +36,21 @@ class Meshes:
     """One-dimensional: parts of each layer. Its ranks read the same examples."""
 
 
-def meshes(found: Degrees, device: str, *, apart: bool = False) -> Meshes:
+def meshes(degrees: Degrees, device: str, *, independent: bool = False) -> Meshes:
     """The meshes over all processes of the job. Collective: call it on every rank.
 
     Args:
-        found: the degrees.
+        degrees: the degrees.
         device: cpu or cuda.
-        apart: whether replicas train independently, so that `fsdp` leaves them out.
+        independent: whether replicas train independently, so that `fsdp` leaves them out.
     """
     # The last dimension's ranks are neighbours: the most communication stays inside a node.
     names = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-    sizes = (found.pp, found.dp_replicate, found.dp_shard, found.cp, found.tp)
+    sizes = (degrees.pp, degrees.dp_replicate, degrees.dp_shard, degrees.cp, degrees.tp)
     world = init_device_mesh(device, sizes, mesh_dim_names=names)
     # Ranks that share sequences have the same weights, and gradients of different positions: if weights are sharded,
     # these ranks are shards, else replicas.
-    if found.shards:
+    if degrees.shards:
         replicate, shards = world["dp_replicate"], world["dp_shard", "cp"]._flatten("dp_shard_cp")
     else:
         replicate, shards = world["dp_replicate", "cp"]._flatten("dp_replicate_cp"), world["dp_shard"]
@@ -58,7 +58,7 @@ def meshes(found: Degrees, device: str, *, apart: bool = False) -> Meshes:
         batch=world["dp_replicate", "dp_shard"]._flatten("batch"),
         loss=world["pp", "dp_replicate", "dp_shard", "cp"]._flatten("loss"),
         gradient=world["dp_replicate", "dp_shard", "cp"]._flatten("gradient"),
-        fsdp=DeviceMesh._concatenate([replicate, shards]) if replicate.size() > 1 and not apart else shards,
+        fsdp=DeviceMesh._concatenate([replicate, shards]) if replicate.size() > 1 and not independent else shards,
         replicate=replicate,
         pp=world["pp"],
         copies=world["dp_replicate", "dp_shard", "cp", "tp"]._flatten("copies"),

@@ -15,13 +15,13 @@ def sum_gradients(module: nn.Module, group: dist.ProcessGroup) -> None:
 
     plain = module.forward
 
-    def forward(*given: Any, **named: Any) -> Any:
+    def forward(*args: Any, **kwargs: Any) -> Any:
         held = dict(module._parameters)
         module._parameters.update(
             {name: _AllReduceBackward.apply(weight, group) for name, weight in held.items() if weight is not None}
         )
         try:
-            return plain(*given, **named)
+            return plain(*args, **kwargs)
         finally:
             module._parameters.update(held)
 

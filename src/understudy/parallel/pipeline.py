@@ -17,8 +17,8 @@ from torch.distributed.tensor import DTensor
 
 from understudy.errors import InputError
 from understudy.models.parts import kept
-from understudy.parallel.layout import Said
-from understudy.parallel.stages import Asked, Stage
+from understudy.parallel.layout import OutputSpec
+from understudy.parallel.stages import MicroBatch, Stage
 from understudy.recipe import Pipeline as Settings
 
 
@@ -54,17 +54,19 @@ class Pipeline:
         mesh: DeviceMesh,
         settings: Settings,
         parts: int,
-        hidden: Said,
+        hidden: OutputSpec,
         device: torch.device,
         where: str,
     ) -> None:
         self._stages, self._homes, self._group, self._device = stages, homes, mesh.get_group(), device
         self._rank, self._hidden = mesh.get_local_rank(), hidden
-        made = [self._stage(number, stage) for number, stage in sorted(stages.items())]
+        schedule_stages = [self._stage(number, stage) for number, stage in sorted(stages.items())]
         kind = get_schedule_class(settings.schedule)
         many = issubclass(kind, PipelineScheduleMulti)
         try:
-            self._schedule = kind(made if many else made[0], parts, loss_fn=lambda said, _: said, scale_grads=False)
+            self._schedule = kind(
+                schedule_stages if many else schedule_stages[0], parts, loss_fn=lambda loss, _: loss, scale_grads=False
+            )
         except ValueError as error:
             raise InputError(
                 f"{where}.gradient_accumulation_steps: {settings.schedule} over {mesh.size()} processes cannot have "
@@ -79,7 +81,7 @@ class Pipeline:
     def _stage(self, number: int, stage: Stage) -> PipelineStage:
         hidden = torch.empty(self._hidden.shape, dtype=self._hidden.dtype, device="meta", requires_grad=True)
         loss = torch.empty((), device="meta", requires_grad=True)
-        made = PipelineStage(
+        scheduled = PipelineStage(
             stage,
             number,
             len(self._homes),
@@ -88,15 +90,15 @@ class Pipeline:
             output_args=loss if stage.is_last else hidden,
             group=self._group,
         )
-        made.stage_index_to_group_rank = dict(enumerate(self._homes))
-        return made
+        scheduled.stage_index_to_group_rank = dict(enumerate(self._homes))
+        return scheduled
 
-    def learn(self, parts: Sequence[Asked]) -> Tensor:
+    def learn(self, parts: Sequence[MicroBatch]) -> Tensor:
         """Compute gradients of the micro-batches' losses. Their sum on the rank with the last stage, 0 on others."""
         self._show(parts)
         losses: list[Tensor] = []
         nothing: list[None] = [None] * len(parts)
-        with _own_errors():
+        with _original_errors():
             self._schedule.step(
                 arg_mbs=[()] * len(parts),
                 kwarg_mbs=[{"part": number} for number in range(len(parts))],
@@ -109,9 +111,9 @@ class Pipeline:
             return torch.zeros((), device=self._device)
         return torch.stack([loss.detach() for loss in losses]).sum()
 
-    def ask(self, asked: Asked) -> Tensor | None:
+    def evaluate(self, part: MicroBatch) -> Tensor | None:
         """The result for a batch, without gradients, on the rank with the last stage; None on others."""
-        self._show([asked])
+        self._show([part])
         answer: Tensor | None = None
         hidden: Tensor | None = None
         with torch.no_grad():
@@ -119,25 +121,25 @@ class Pipeline:
                 if home != self._rank:
                     continue
                 if number and self._homes[number - 1] != self._rank:
-                    shape = (len(asked.inputs), *self._hidden.shape[1:])
+                    shape = (len(part.inputs), *self._hidden.shape[1:])
                     hidden = torch.empty(shape, dtype=self._hidden.dtype, device=self._device)
                     dist.recv(hidden, group=self._group, group_src=self._homes[number - 1])
-                said: Tensor = self._stages[number](*([hidden] if number else []), part=0)
+                output: Tensor = self._stages[number](*([hidden] if number else []), part=0)
                 if number + 1 == len(self._homes):
-                    answer = said
+                    answer = output
                 elif self._homes[number + 1] != self._rank:
-                    dist.send(said.contiguous(), group=self._group, group_dst=self._homes[number + 1])
-                hidden = said
+                    dist.send(output.contiguous(), group=self._group, group_dst=self._homes[number + 1])
+                hidden = output
         self._show([])
         return answer
 
-    def _show(self, parts: Sequence[Asked]) -> None:
+    def _show(self, parts: Sequence[MicroBatch]) -> None:
         for stage in self._stages.values():
             stage.parts = parts
 
 
 @contextmanager
-def _own_errors() -> Iterator[None]:
+def _original_errors() -> Iterator[None]:
     """Raise a stage's original error: torch wraps it in one with neither its class nor its message."""
     try:
         yield
@@ -154,14 +156,14 @@ def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, 
         other: the other rank in `group`.
     """
     for parameter in parameters:
-        own = parameter.grad
-        assert own is not None
-        if isinstance(parameter, DTensor) and isinstance(own, DTensor):
+        gradient = parameter.grad
+        assert gradient is not None
+        if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
             # One rank's operations may have replicated it where the other's left it sharded.
-            parameter.grad = own = own.redistribute(placements=parameter.placements)
-        own = kept(own)
-        theirs = torch.empty_like(own)
-        sends = dist.P2POp(dist.isend, own.contiguous(), group=group, group_peer=other)
+            parameter.grad = gradient = gradient.redistribute(placements=parameter.placements)
+        gradient = kept(gradient)
+        theirs = torch.empty_like(gradient)
+        sends = dist.P2POp(dist.isend, gradient.contiguous(), group=group, group_peer=other)
         for work in dist.batch_isend_irecv([sends, dist.P2POp(dist.irecv, theirs, group=group, group_peer=other)]):
             work.wait()
-        own.add_(theirs)
+        gradient.add_(theirs)

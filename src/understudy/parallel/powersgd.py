@@ -26,52 +26,54 @@ class PowerSGD(Stateful):
 
     def __init__(self, rank: int, group: dist.ProcessGroup) -> None:
         self._rank, self._group = rank, group
-        self._kept: dict[str, Tensor] = {}
+        self._state: dict[str, Tensor] = {}
 
     def __call__(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """Replace a bucket's gradients by the approximation of their mean."""
         buffer, number = bucket.buffer(), bucket.index()
-        if (error := self._kept.get(f"{number}.error")) is not None:
+        if (error := self._state.get(f"{number}.error")) is not None:
             buffer.add_(error.to(buffer))
-        own = buffer.clone()
+        uncompressed = buffer.clone()
         gradients = bucket.gradients()
-        self._average(number, [one.view(len(one), -1) for one in gradients if self._saves(one)], gradients)
-        self._kept[f"{number}.error"] = own - buffer
-        for one, place in zip(gradients, _places(gradients), strict=True):
-            if not self._saves(one):  # averaged uncompressed
-                self._kept[f"{number}.error"][place] = 0
+        self._average(
+            number, [gradient.view(len(gradient), -1) for gradient in gradients if self._saves(gradient)], gradients
+        )
+        self._state[f"{number}.error"] = uncompressed - buffer
+        for gradient, position in zip(gradients, _positions(gradients), strict=True):
+            if not self._saves(gradient):  # averaged uncompressed
+                self._state[f"{number}.error"][position] = 0
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(buffer)
         return done
 
     def _average(self, number: int, matrices: list[Tensor], gradients: Sequence[Tensor]) -> None:
         """Algorithm 1 of the paper, in place; its first all-reduce includes the uncompressed gradients."""
-        rest = [one for one in gradients if not self._saves(one)]
+        uncompressed = [tensor for tensor in gradients if not self._saves(tensor)]
         left = [matrix @ self._right(f"{number}.{at}", matrix) for at, matrix in enumerate(matrices)]
-        self._sum([*left, *rest])
-        for one in rest:
-            one.div_(self._group.size())
-        left = [torch.linalg.qr(one)[0] for one in left]
-        right = [matrix.T @ one for matrix, one in zip(matrices, left, strict=True)]
+        self._sum([*left, *uncompressed])
+        for tensor in uncompressed:
+            tensor.div_(self._group.size())
+        left = [torch.linalg.qr(tensor)[0] for tensor in left]
+        right = [matrix.T @ tensor for matrix, tensor in zip(matrices, left, strict=True)]
         self._sum(right)
-        for at, (matrix, one, other) in enumerate(zip(matrices, left, right, strict=True)):
+        for at, (matrix, tensor, other) in enumerate(zip(matrices, left, right, strict=True)):
             other.div_(self._group.size())
-            torch.mm(one, other.T, out=matrix)
-            self._kept[f"{number}.{at}"] = other
+            torch.mm(tensor, other.T, out=matrix)
+            self._state[f"{number}.{at}"] = other
 
     def _right(self, name: str, matrix: Tensor) -> Tensor:
         """The initial right factor: the previous step's, at first a random one, the same on all ranks."""
-        if name not in self._kept:
-            self._kept[name] = first_factor(name, matrix.shape[1], min(self._rank, *matrix.shape))
-        return self._kept[name].to(matrix)
+        if name not in self._state:
+            self._state[name] = first_factor(name, matrix.shape[1], min(self._rank, *matrix.shape))
+        return self._state[name].to(matrix)
 
     def _sum(self, tensors: Sequence[Tensor]) -> None:
         """All-reduce tensors in place, in one message."""
         if tensors:
-            sent = torch.cat([one.flatten() for one in tensors])
+            sent = torch.cat([tensor.flatten() for tensor in tensors])
             dist.all_reduce(sent, group=self._group)
-            for one, place in zip(tensors, _places(tensors), strict=True):
-                one.copy_(sent[place].view_as(one))
+            for tensor, position in zip(tensors, _positions(tensors), strict=True):
+                tensor.copy_(sent[position].view_as(tensor))
 
     def _saves(self, gradient: Tensor) -> bool:
         """Whether two factors are smaller than the gradient."""
@@ -81,11 +83,11 @@ class PowerSGD(Stateful):
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's errors and right factors, copied: the next backward pass changes them."""
-        return {name: tensor.clone() for name, tensor in self._kept.items()}
+        return {name: tensor.clone() for name, tensor in self._state.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state_dict()."""
-        self._kept = dict(state_dict)
+        self._state = dict(state_dict)
 
 
 def first_factor(name: str, columns: int, rank: int) -> Tensor:
@@ -94,6 +96,6 @@ def first_factor(name: str, columns: int, rank: int) -> Tensor:
     return torch.randn(columns, rank, generator=generator)
 
 
-def _places(tensors: Sequence[Tensor]) -> list[slice]:
-    ends = torch.tensor([0, *(one.numel() for one in tensors)]).cumsum(0).tolist()
+def _positions(tensors: Sequence[Tensor]) -> list[slice]:
+    ends = torch.tensor([0, *(tensor.numel() for tensor in tensors)]).cumsum(0).tolist()
     return [slice(start, end) for start, end in pairwise(ends)]

@@ -35,48 +35,54 @@ def ring_attention(query: Tensor, key: Tensor, value: Tensor, group: dist.Proces
     Returns:
         The attention, (B, heads, positions, width).
     """
-    said: Tensor = _Ring.apply(query, torch.stack([key, value]), group, scale)
-    return said
+    output: Tensor = _Ring.apply(query, torch.stack([key, value]), group, scale)
+    return output
 
 
 class _Ring(torch.autograd.Function):
     """Both passes send the same keys and values around the ring; the backward pass their gradients, too."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, known: Tensor, group: dist.ProcessGroup, scale: float | None) -> Tensor:
-        """The attention; `known` is keys and values, (2, B, key heads, positions, width)."""
-        said = torch.zeros_like(query, dtype=torch.float32)
-        sums = said.new_full(said.shape[:-1], -torch.inf)
-        for hop, held in enumerate(_around(known, group)):
+    def forward(ctx: Any, query: Tensor, keys_values: Tensor, group: dist.ProcessGroup, scale: float | None) -> Tensor:
+        """The attention; `keys_values` is keys and values, (2, B, key heads, positions, width)."""
+        output = torch.zeros_like(query, dtype=torch.float32)
+        sums = output.new_full(output.shape[:-1], -torch.inf)
+        for hop, held in enumerate(_around(keys_values, group)):
             rows, columns = _seen(hop, group, query.shape[2])
             key, value = _for_heads(held[..., columns, :], query.shape[1])
             part, part_sums = attended(query[:, :, rows].contiguous(), key, value, causal=hop == 0, scale=scale)
             both = torch.logaddexp(sums[:, :, rows], part_sums)
             before, now = ((old - both).exp()[..., None] for old in (sums[:, :, rows], part_sums))
-            said[:, :, rows] = said[:, :, rows] * before + part * now
+            output[:, :, rows] = output[:, :, rows] * before + part * now
             sums[:, :, rows] = both
-        answer = said.to(query.dtype)
-        ctx.save_for_backward(query, known, answer, sums)
+        answer = output.to(query.dtype)
+        ctx.save_for_backward(query, keys_values, answer, sums)
         ctx.way = group, scale
         return answer
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """Exact gradients: given the log-sum-exp over all positions, the parts' gradients add up to the whole."""
-        query, known, answer, sums = ctx.saved_tensors
+        query, keys_values, answer, sums = ctx.saved_tensors
         group, scale = ctx.way
         of_query = torch.zeros_like(query, dtype=torch.float32)
-        of_known = torch.zeros_like(known, dtype=torch.float32)
-        for hop, held in enumerate(_around(known, group)):
+        of_keys_values = torch.zeros_like(keys_values, dtype=torch.float32)
+        for hop, held in enumerate(_around(keys_values, group)):
             rows, columns = _seen(hop, group, query.shape[2])
-            asked, said, given = (tensor[:, :, rows].contiguous() for tensor in (query, answer, gradient))
+            part_query, part_output, part_gradient = (
+                tensor[:, :, rows].contiguous() for tensor in (query, answer, gradient)
+            )
             key, value = _for_heads(held[..., columns, :], query.shape[1])
-            own_sums = sums[:, :, rows].contiguous()
-            found = gradients(given, asked, key, value, said, own_sums, causal=hop == 0, scale=scale)
-            of_query[:, :, rows] += found[0]
-            of_known[..., columns, :] += torch.stack([_of_key_heads(part, known.shape[2]) for part in found[1:]])
-            of_known = _Passed(of_known, group).received()
-        return of_query.to(query.dtype), of_known.to(known.dtype), None, None
+            part_sums = sums[:, :, rows].contiguous()
+            grads = gradients(
+                part_gradient, part_query, key, value, part_output, part_sums, causal=hop == 0, scale=scale
+            )
+            of_query[:, :, rows] += grads[0]
+            of_keys_values[..., columns, :] += torch.stack(
+                [_of_key_heads(part, keys_values.shape[2]) for part in grads[1:]]
+            )
+            of_keys_values = _Passed(of_keys_values, group).received()
+        return of_query.to(query.dtype), of_keys_values.to(keys_values.dtype), None, None
 
 
 def _seen(hop: int, group: dist.ProcessGroup, positions: int) -> tuple[slice, slice]:
@@ -89,9 +95,9 @@ def _seen(hop: int, group: dist.ProcessGroup, positions: int) -> tuple[slice, sl
     return slice(half, None), everything
 
 
-def _for_heads(known: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+def _for_heads(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """Keys and values repeated for each query head."""
-    key, value = known.repeat_interleave(heads // known.shape[2], 2)
+    key, value = keys_values.repeat_interleave(heads // keys_values.shape[2], 2)
     return key, value
 
 
@@ -100,9 +106,9 @@ def _of_key_heads(gradient: Tensor, heads: int) -> Tensor:
     return gradient.float().reshape(examples, heads, -1, positions, width).sum(2)
 
 
-def _around(own: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
+def _around(local: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
     """Each rank's tensor: this rank's, then those of the ranks before it; the next is received meanwhile."""
-    held = own.contiguous()
+    held = local.contiguous()
     for left in reversed(range(dist.get_world_size(group))):
         passed = _Passed(held, group) if left else None
         yield held

@@ -37,8 +37,8 @@ def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh,
     from transformers.distributed.tensor_parallel import RowwiseParallel
 
     ALL_PARALLEL_STYLES.register(SCATTERED, RowwiseParallel(output_layouts=POSITIONS))
-    found = blocks(net)
-    below = _below(net, found)
+    net_blocks = blocks(net)
+    below = _below(net, net_blocks)
     inside = {name: style for name, style in plan.items() if name in below}
     for name, style in inside.items():
         if style not in STYLES:
@@ -47,41 +47,41 @@ def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh,
                 "alone; leave it out"
             )
     split = {module for name, module in net.named_modules() if name in inside}
-    for block in found:
+    for block in net_blocks:
         for child in block.children():
             if split & set(child.modules()):
-                child.register_forward_pre_hook(_on_hidden(lambda own: _whole(own, mesh)), with_kwargs=True)
+                child.register_forward_pre_hook(_on_hidden(lambda local: _whole(local, mesh)), with_kwargs=True)
             else:
                 sum_gradients(child, mesh.get_group())
-    found[0].register_forward_pre_hook(_on_hidden(lambda whole: _part(whole, mesh)), with_kwargs=True)
-    found[-1].register_forward_hook(lambda _, __, own: _whole(own, mesh).to_local())
+    net_blocks[0].register_forward_pre_hook(_on_hidden(lambda whole: _part(whole, mesh)), with_kwargs=True)
+    net_blocks[-1].register_forward_hook(lambda _, __, local: _whole(local, mesh).to_local())
     return {**plan, **{name: SCATTERED for name, style in inside.items() if style == "rowwise"}}
 
 
-def _below(net: nn.Module, found: list[nn.Module]) -> set[str]:
+def _below(net: nn.Module, net_blocks: list[nn.Module]) -> set[str]:
     """The names of the blocks' modules and parameters."""
-    prefixes = tuple(f"{name}." for name, module in net.named_modules() if module in found)
+    prefixes = tuple(f"{name}." for name, module in net.named_modules() if module in net_blocks)
     return {name for name, _ in (*net.named_modules(), *net.named_parameters()) if name.startswith(prefixes)}
 
 
 def _on_hidden(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
     """A hook that changes the hidden states."""
 
-    def hook(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if given:
-            return (change(given[0]), *given[1:]), named
-        return given, {**named, "hidden_states": change(named["hidden_states"])}
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if args:
+            return (change(args[0]), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": change(kwargs["hidden_states"])}
 
     return hook
 
 
 def _part(whole: Tensor, mesh: DeviceMesh) -> Tensor:
     """This rank's positions."""
-    made = DTensor.from_local(whole, mesh, [Replicate()], run_check=False)
-    own: Tensor = made.redistribute(placements=[POSITIONS]).to_local()
-    return own
+    replicated = DTensor.from_local(whole, mesh, [Replicate()], run_check=False)
+    local: Tensor = replicated.redistribute(placements=[POSITIONS]).to_local()
+    return local
 
 
-def _whole(own: Tensor, mesh: DeviceMesh) -> DTensor:
+def _whole(local: Tensor, mesh: DeviceMesh) -> DTensor:
     """All ranks' positions. Gradients, which differ by rank, are reduce-scattered."""
-    return DTensor.from_local(own, mesh, [POSITIONS], run_check=False).redistribute(placements=[Replicate()])
+    return DTensor.from_local(local, mesh, [POSITIONS], run_check=False).redistribute(placements=[Replicate()])

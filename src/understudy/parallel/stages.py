@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.parallel.layout import Layout, Said
+from understudy.parallel.layout import Layout, OutputSpec
 
 
 @dataclass(frozen=True)
-class Asked:
+class MicroBatch:
     """A micro-batch on its way through the stages."""
 
     inputs: Tensor
@@ -80,15 +80,15 @@ def _shape_of(tensor: Tensor) -> Tensor:
 class Silent(Absent):
     """Placeholder for a module before or after the blocks: it returns zeros."""
 
-    def __init__(self, module: nn.Module, said: Said | None, passing: Passing) -> None:
+    def __init__(self, module: nn.Module, output: OutputSpec | None, passing: Passing) -> None:
         super().__init__(module)
-        self.__dict__["said"], self.__dict__["passing"] = said, passing
+        self.__dict__["output"], self.__dict__["passing"] = output, passing
 
-    def forward(self, *given: Any, **named: Any) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Zeros in the shape of the module's output."""
-        said, passing = self.__dict__["said"], self.__dict__["passing"]
-        tensors = [tensor for tensor in (*given, *named.values()) if isinstance(tensor, Tensor)]
-        empty: Tensor = said.empty(passing.examples, tensors[0].device)
+        output, passing = self.__dict__["output"], self.__dict__["passing"]
+        tensors = [tensor for tensor in (*args, *kwargs.values()) if isinstance(tensor, Tensor)]
+        empty: Tensor = output.empty(passing.examples, tensors[0].device)
         return empty
 
 
@@ -103,7 +103,7 @@ class Skipped(Absent):
         super().__init__(module)
         self.__dict__["passing"], self.__dict__["way"] = passing, (receives, sends)
 
-    def forward(self, hidden: Tensor, *_given: Any, **_named: Any) -> Tensor:
+    def forward(self, hidden: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
         """The hidden states after the block."""
         passing, (receives, sends) = self.__dict__["passing"], self.__dict__["way"]
         if sends:
@@ -119,39 +119,41 @@ class Cut:
     """All modules of the rank, and those tied to them, under the whole model's names; it cannot be run."""
     stages: tuple[tuple[nn.Module, Passing], ...]
     """A model to run for each stage; they share their parameters with `held`."""
-    beside: tuple[nn.Module, ...]
+    tied: tuple[nn.Module, ...]
     """Modules of `held` that the rank does not run, with parameters tied to a stage's."""
     is_tied: bool
     """Whether a stage of any rank shares a parameter with another stage."""
 
 
-def cut(model: nn.Module, found: Layout, parts: Sequence[range], own: Sequence[int]) -> Cut:
+def cut(model: nn.Module, model_layout: Layout, parts: Sequence[range], rank_stages: Sequence[int]) -> Cut:
     """Cut a model into a rank's stages; do not use the given one afterwards.
 
     Args:
         model: whole.
-        found: its layout.
+        model_layout: its layout.
         parts: the blocks of each stage.
-        own: the rank's stages.
+        rank_stages: the rank's stages.
     """
     modules = dict(model.named_modules())
     last = len(parts) - 1
     homes = {
-        **dict.fromkeys(found.before, 0),
-        **dict.fromkeys(found.after, last),
-        **{found.blocks[block]: stage for stage, blocks in enumerate(parts) for block in blocks},
+        **dict.fromkeys(model_layout.before, 0),
+        **dict.fromkeys(model_layout.after, last),
+        **{model_layout.blocks[block]: stage for stage, blocks in enumerate(parts) for block in blocks},
     }
-    tied = {name for name in homes if _shares(modules, homes, name, own)}
+    tied = {name for name in homes if _shares(modules, homes, name, rank_stages)}
     absent = {
-        modules[name]: Absent(modules[name]) for name, home in homes.items() if home not in own and name not in tied
+        modules[name]: Absent(modules[name])
+        for name, home in homes.items()
+        if home not in rank_stages and name not in tied
     }
-    passing = [Passing() for _ in own]
+    passing = [Passing() for _ in rank_stages]
     stages = tuple(
-        (_stage(model, modules, found, parts, stage, through), through)
-        for stage, through in zip(own, passing, strict=True)
+        (_stage(model, modules, model_layout, parts, stage, through), through)
+        for stage, through in zip(rank_stages, passing, strict=True)
     )
-    beside = tuple(modules[name] for name in sorted(tied))
-    return Cut(_with(model, absent), stages, beside, _is_tied(modules, homes))
+    tied_modules = tuple(modules[name] for name in sorted(tied))
+    return Cut(_with(model, absent), stages, tied_modules, _is_tied(modules, homes))
 
 
 def _is_tied(modules: Mapping[str, nn.Module], homes: Mapping[str, int]) -> bool:
@@ -159,35 +161,35 @@ def _is_tied(modules: Mapping[str, nn.Module], homes: Mapping[str, int]) -> bool
     for name, home in homes.items():
         for parameter in modules[name].parameters():
             stages.setdefault(id(parameter), set()).add(home)
-    return any(len(found) > 1 for found in stages.values())
+    return any(len(homes_of_parameter) > 1 for homes_of_parameter in stages.values())
 
 
-def _shares(modules: Mapping[str, nn.Module], homes: Mapping[str, int], name: str, own: Sequence[int]) -> bool:
+def _shares(modules: Mapping[str, nn.Module], homes: Mapping[str, int], name: str, rank_stages: Sequence[int]) -> bool:
     """Whether a module of another rank shares a parameter with one of this rank."""
-    if homes[name] in own:
+    if homes[name] in rank_stages:
         return False
     theirs = {id(parameter) for parameter in modules[name].parameters()}
-    ours = (modules[other] for other, home in homes.items() if home in own)
+    ours = (modules[other] for other, home in homes.items() if home in rank_stages)
     return any(id(parameter) in theirs for module in ours for parameter in module.parameters())
 
 
 def _stage(
     model: nn.Module,
     modules: Mapping[str, nn.Module],
-    found: Layout,
+    model_layout: Layout,
     parts: Sequence[range],
     stage: int,
     passing: Passing,
 ) -> nn.Module:
     absent: dict[nn.Module, nn.Module] = {}
     blocks = parts[stage]
-    for place, name in enumerate(found.blocks):
-        if place not in blocks:
-            receives, sends = place == blocks.start - 1, place == blocks.stop
+    for block, name in enumerate(model_layout.blocks):
+        if block not in blocks:
+            receives, sends = block == blocks.start - 1, block == blocks.stop
             absent[modules[name]] = Skipped(modules[name], passing, receives=receives, sends=sends)
-    for is_here, beside in ((stage == 0, found.before), (stage == len(parts) - 1, found.after)):
+    for is_here, modules_there in ((stage == 0, model_layout.before), (stage == len(parts) - 1, model_layout.after)):
         if not is_here:
-            absent |= {modules[name]: Silent(modules[name], said, passing) for name, said in beside.items()}
+            absent |= {modules[name]: Silent(modules[name], output, passing) for name, output in modules_there.items()}
     return _with(model, absent)
 
 
@@ -203,27 +205,27 @@ def _with(module: nn.Module, absent: Mapping[nn.Module, nn.Module]) -> nn.Module
     return shell
 
 
-def with_tied_alone(held: nn.Module, beside: Sequence[nn.Module], run: Sequence[nn.Module]) -> nn.Module:
+def with_tied_alone(held: nn.Module, tied: Sequence[nn.Module], run: Sequence[nn.Module]) -> nn.Module:
     """`held`, once it has its weights, without modules that the rank does not run, except for tied parameters.
 
     Args:
         held: as in Cut.
-        beside: as in Cut.
+        tied: as in Cut.
         run: the rank's stages.
     """
-    own = {id(parameter) for module in run for parameter in module.parameters()}
-    return _with(held, {module: _alone(module, own) for module in beside})
+    used = {id(parameter) for module in run for parameter in module.parameters()}
+    return _with(held, {module: _alone(module, used) for module in tied})
 
 
-def _alone(module: nn.Module, kept: set[int]) -> nn.Module:
+def _alone(module: nn.Module, used: set[int]) -> nn.Module:
     """A module with the same structure, without its code, and with only some of its parameters."""
     alone = nn.Module()
     for name, parameter in module._parameters.items():
-        if id(parameter) in kept:
+        if id(parameter) in used:
             alone.register_parameter(name, parameter)
     for name, child in module.named_children():
-        if any(id(parameter) in kept for parameter in child.parameters()):
-            alone.add_module(name, _alone(child, kept))
+        if any(id(parameter) in used for parameter in child.parameters()):
+            alone.add_module(name, _alone(child, used))
     return alone
 
 
@@ -239,14 +241,14 @@ class Stage(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, passing: Passing, beside: Sequence[nn.Module], sends: torch.dtype, *, is_last: bool
+        self, model: nn.Module, passing: Passing, tied: Sequence[nn.Module], sends: torch.dtype, *, is_last: bool
     ) -> None:
         super().__init__()
         self.model = model
         # Not a ModuleList, which blocks() searches for: a tied weight may outweigh all of a stage's blocks.
-        self.beside = nn.ModuleDict({str(number): module for number, module in enumerate(beside)})
+        self.tied = nn.ModuleDict({str(number): module for number, module in enumerate(tied)})
         self.is_last, self.sends = is_last, sends
-        self.parts: Sequence[Asked] = ()
+        self.parts: Sequence[MicroBatch] = ()
         self._passing = passing
 
     def forward(self, *received: Tensor, part: int) -> Tensor:
@@ -256,11 +258,11 @@ class Stage(nn.Module):
             received: the previous stage's output, if there is one.
             part: index of the micro-batch in `parts`.
         """
-        passing, asked = self._passing, self.parts[part]
-        passing.examples, passing.received = len(asked.inputs), received[0] if received else None
-        read = asked.read if self.is_last else lambda _: torch.zeros(())
-        with asked.context():
-            answer: Tensor = self.model(asked.inputs, **asked.placed, read=read)
+        passing, micro_batch = self._passing, self.parts[part]
+        passing.examples, passing.received = len(micro_batch.inputs), received[0] if received else None
+        read = micro_batch.read if self.is_last else lambda _: torch.zeros(())
+        with micro_batch.context():
+            answer: Tensor = self.model(micro_batch.inputs, **micro_batch.placed, read=read)
         sent, passing.sent, passing.received = passing.sent, None, None
         if self.is_last:
             return answer

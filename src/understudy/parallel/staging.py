@@ -47,9 +47,9 @@ class Stager(AsyncStager):
             return copied
 
         thread = ThreadPoolExecutor(max_workers=1)
-        found = thread.submit(copy)
+        future = thread.submit(copy)
         thread.shutdown(wait=False)
-        return found
+        return future
 
     def synchronize_staging(self) -> None:
         """Do nothing: the caller waits for the future."""

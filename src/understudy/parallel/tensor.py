@@ -24,14 +24,14 @@ PACKED = {"packed_colwise", "packed_rowwise"}
 
 
 def tensor_parallel(
-    model: nn.Module, mesh: DeviceMesh, given: Mapping[str, str], where: str, *, by_position: bool = False
+    model: nn.Module, mesh: DeviceMesh, overrides: Mapping[str, str], where: str, *, by_position: bool = False
 ) -> None:
     """Split a model's layers in place: each rank keeps its part.
 
     Args:
         model: whole, the same on all ranks; its transformers network is its submodule `net`.
         mesh: one-dimensional, over the ranks that share the layers.
-        given: the recipe's plan, which overrides the architecture's.
+        overrides: the recipe's plan, which overrides the architecture's.
         where: the training's path in the recipe, for errors.
         by_position: whether positions are split between split layers (sequence parallel).
 
@@ -42,8 +42,8 @@ def tensor_parallel(
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
     net = model.get_submodule("net")
-    plan = {**_own_plan(net), **given}
-    _check(net, plan, given, mesh.size(), where)
+    plan = {**_architecture_plan(net), **overrides}
+    _check(net, plan, overrides, mesh.size(), where)
     expanded = dict(_expanded(net, plan))
     _refuse_packed(expanded, where)
     partial = [module for name, module in net.named_modules() if expanded.get(name) == PARTIAL]
@@ -59,14 +59,14 @@ def tensor_parallel(
 
 def has_plan(model: nn.Module) -> bool:
     """Whether the architecture has a tensor-parallel plan."""
-    return bool(_own_plan(model.get_submodule("net")))
+    return bool(_architecture_plan(model.get_submodule("net")))
 
 
-def _own_plan(net: nn.Module) -> dict[str, str]:
+def _architecture_plan(net: nn.Module) -> dict[str, str]:
     return dict(getattr(net, "tp_plan", None) or {})
 
 
-def _check(net: nn.Module, plan: Mapping[str, str], given: Mapping[str, str], parts: int, where: str) -> None:
+def _check(net: nn.Module, plan: Mapping[str, str], overrides: Mapping[str, str], parts: int, where: str) -> None:
     from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES
 
     if not plan:
@@ -75,12 +75,12 @@ def _check(net: nn.Module, plan: Mapping[str, str], given: Mapping[str, str], pa
             "or use fsdp"
         )
     names = {_generic(name) for name, _ in [*net.named_modules(), *net.named_parameters()]}
-    for name, style in given.items():
+    for name, style in overrides.items():
         if name not in names:
             raise InputError(f"{where}.tensor_plan.{name}: {type(net).__name__} has no such module")
         if style not in ALL_PARALLEL_STYLES:
-            known = ", ".join(sorted(ALL_PARALLEL_STYLES))
-            raise InputError(f"{where}.tensor_plan.{name}: {style} is no style of transformers ({known})")
+            styles = ", ".join(sorted(ALL_PARALLEL_STYLES))
+            raise InputError(f"{where}.tensor_plan.{name}: {style} is no style of transformers ({styles})")
     check_heads(getattr(net, "config", None), parts, "tp", where)
 
 

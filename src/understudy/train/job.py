@@ -114,7 +114,7 @@ def _spread(job: TrainingJob, device: torch.device) -> Spread:
     numbers = precision(settings.precision, device)
     apart, offloaded = settings.diloco is not None, "parameters" in settings.offload
     chosen = (settings.pipeline, settings.compression)
-    return Spread(degrees_of(job), device, numbers, *chosen, apart=apart, offloaded=offloaded)
+    return Spread(degrees_of(job), device, numbers, *chosen, independent=apart, offloaded=offloaded)
 
 
 def _joined(callbacks: Callbacks) -> Path:
@@ -182,7 +182,7 @@ def _checkpoints(
     with disk_errors(folder):
         inside.mkdir(exist_ok=True)
     dist.barrier()
-    own = [*spread.own, *([local_steps] if local_steps else [])]
+    own = [*spread.rank_states, *([local_steps] if local_steps else [])]
     return Checkpoints(inside, trained, chosen, spread.meshes.copies.get_group(), own)
 
 

@@ -254,7 +254,7 @@ def spread_of_teacher(spread: Spread, shards: int | None) -> Spread:
         InputError: ranks do not divide into such copies.
     """
     try:
-        return spread.for_questions(spread.degrees.of_teacher(shards))
+        return spread.for_inference(spread.degrees.of_teacher(shards))
     except ValueError as error:
         raise InputError(f"student.teacher_shards: {error}") from error
 

@@ -21,7 +21,7 @@ from understudy.objectives.objective import Objective
 from understudy.objectives.pieces import loss_in_pieces
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.pipeline import exchange_tied
-from understudy.parallel.stages import Asked
+from understudy.parallel.stages import MicroBatch
 from understudy.teachers.in_memory import Teacher
 from understudy.train.learning import Learner, Part, Read
 from understudy.train.marks import mark
@@ -80,7 +80,7 @@ class Pipelined(Learner):
         for part, (inputs, labels, placed), states in zip(filled, shown, known, strict=True):
             batch = Batch(inputs, labels, part.mixed)
             read = partial(self._loss, teacher=states, batch=batch, scale=readers / targets * scale)
-            asked.append(Asked(inputs, placed, read, self._forward if part.counts else self._uncounted))
+            asked.append(MicroBatch(inputs, placed, read, self._forward if part.counts else self._uncounted))
         with mark("backward"):  # and forward, which has separate marks in between
             loss = self._staged.pipeline.learn(asked) / (readers * scale)
             if self._teacher:
@@ -153,8 +153,8 @@ class Pipelined(Learner):
     def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor | None:
         """The result on the rank of the last stage, None on others."""
         inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
-        return self._staged.pipeline.ask(
-            Asked(inputs, placed, lambda states: read(states, labels), self._staged.context)
+        return self._staged.pipeline.evaluate(
+            MicroBatch(inputs, placed, lambda states: read(states, labels), self._staged.context)
         )
 
     def rest(self) -> None:

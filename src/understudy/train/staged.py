@@ -16,10 +16,10 @@ from understudy.data.loader import Examples, part_width
 from understudy.errors import InputError
 from understudy.models.tasks import TextModel
 from understudy.parallel.apply import Spread, reshard
-from understudy.parallel.layout import Layout, Said, boundaries, stage_costs
+from understudy.parallel.layout import Layout, OutputSpec, boundaries, stage_costs
 from understudy.parallel.pipeline import Pipeline, homes
 from understudy.parallel.savers import Savers
-from understudy.parallel.stages import Asked, Cut, Stage, cut, with_tied_alone
+from understudy.parallel.stages import Cut, MicroBatch, Stage, cut, with_tied_alone
 from understudy.recipe import Pipeline as Settings
 from understudy.recipe import Train
 from understudy.train.precision import autocast
@@ -45,7 +45,7 @@ class Staged:
     """Pipeline ranks of the first and of the last stage."""
     example: Tensor
     """The inputs of an example."""
-    hidden: Said
+    hidden: OutputSpec
     """Shape and type of a micro-batch between stages."""
 
     @property
@@ -81,7 +81,7 @@ class Staged:
         assert callable(read)
         shape = (1, *self.hidden.shape[1:])
         received = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device, self.hidden.dtype)
-        stage.parts = [Asked(self.example.to(device), {}, read, self.context)]
+        stage.parts = [MicroBatch(self.example.to(device), {}, read, self.context)]
         said: Tensor = stage(received, part=0)
         return said
 
@@ -113,7 +113,7 @@ def cut_into_stages(
     _check_tied(made, spread, settings, where)
     count = train.gradient_accumulation_steps
     width = part_width(train.batch_size, spread.meshes.batch.size(), count)
-    hidden = Said((width, *found.hidden.shape[1:]), spread.precision if spread.wraps else found.hidden.dtype)
+    hidden = OutputSpec((width, *found.hidden.shape[1:]), spread.precision if spread.wraps else found.hidden.dtype)
     stages = _spread_stages(made, own, len(ranks) - 1, hidden, spread)
     _check_learns(stages, where)
     return Staged(
@@ -121,7 +121,7 @@ def cut_into_stages(
         stages=stages,
         pipeline=Pipeline(stages, ranks, mesh, settings, count, hidden, device, where),
         context=partial(autocast, spread.precision, device),
-        beside=made.beside,
+        beside=made.tied,
         ends=(ranks[0], ranks[-1]),
         example=example,
         hidden=hidden,
@@ -146,9 +146,9 @@ def _check_learns(stages: Mapping[int, Stage], where: str) -> None:
             )
 
 
-def _spread_stages(made: Cut, own: Sequence[int], last: int, hidden: Said, spread: Spread) -> dict[int, Stage]:
+def _spread_stages(made: Cut, own: Sequence[int], last: int, hidden: OutputSpec, spread: Spread) -> dict[int, Stage]:
     stages = {
-        number: Stage(staged, passing, made.beside, hidden.dtype, is_last=number == last)
+        number: Stage(staged, passing, made.tied, hidden.dtype, is_last=number == last)
         for number, (staged, passing) in zip(own, made.stages, strict=True)
     }
     for stage in stages.values():

@@ -24,9 +24,9 @@ class Net(nn.Module):
         return self.head(inputs) * sum(scale(inputs[:, :1]) for scale in self.scales)
 
 
-def spread(net: nn.Module, found: Degrees) -> nn.Module:
+def spread(net: nn.Module, degrees: Degrees) -> nn.Module:
     """The net on all ranks."""
-    over = Spread(found, torch.device("cpu"), torch.float32)
+    over = Spread(degrees, torch.device("cpu"), torch.float32)
     return over.replicated(over.over_ranks(net))
 
 
@@ -56,10 +56,10 @@ def homes() -> tuple[str, str]:
 
     dist.init_process_group("gloo")
     try:
-        found = Degrees(dp_shard=2)
-        student = Spread(found, torch.device("cpu"), torch.float32, offloaded=True)
+        degrees = Degrees(dp_shard=2)
+        student = Spread(degrees, torch.device("cpu"), torch.float32, offloaded=True)
         student.home = torch.device("meta")  # on a CPU elsewhere is the same place
-        whole, shared = (student.for_questions(found.of_teacher(shards)) for shards in (1, 2))
+        whole, shared = (student.for_inference(degrees.of_teacher(shards)) for shards in (1, 2))
         dist.barrier()  # the first rank has the store by which the other one makes its groups
         return whole.home.type, shared.home.type
     finally:
@@ -74,12 +74,12 @@ def gradients(replicate: int, shard: int) -> tuple[list[Any], bool]:
     dist.init_process_group("gloo")
     try:
         torch.manual_seed(0)
-        net, found = Net(), Degrees(dp_replicate=replicate, dp_shard=shard)
+        net, degrees = Net(), Degrees(dp_replicate=replicate, dp_shard=shard)
         inputs = torch.randn(8, 4)
-        model = spread(net, found)
+        model = spread(net, degrees)
         mine = inputs.chunk(dist.get_world_size())[dist.get_rank()].chunk(2)
         for part, rows in enumerate(mine):
-            with gradient_sync(model, found, last=part == 1):
+            with gradient_sync(model, degrees, last=part == 1):
                 model(rows).sum().backward()
         whole = [parameter.grad for parameter in unwrapped(model).parameters() if parameter.grad is not None]
         full = [grad.full_tensor() if isinstance(grad, DTensor) else grad for grad in whole]
@@ -95,9 +95,9 @@ def test_gradients_of_all_parts_are_averaged_over_processes(ranks: Any, replicat
     inputs = torch.randn(8, 4)
     (net(inputs).sum() / size).backward()
     expected = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
-    for found, sharded in ranks.run(size, gradients, replicate, shard):
+    for grads, sharded in ranks.run(size, gradients, replicate, shard):
         assert sharded is (shard > 1)
-        torch.testing.assert_close([torch.tensor(grad) for grad in found], expected)
+        torch.testing.assert_close([torch.tensor(grad) for grad in grads], expected)
 
 
 def parts_of_a_batch() -> list[Any]:
@@ -107,11 +107,11 @@ def parts_of_a_batch() -> list[Any]:
     dist.init_process_group("gloo")
     try:
         torch.manual_seed(0)
-        found, seen = Degrees(dp_replicate=2), []
-        model = spread(Net(), found)
+        degrees, seen = Degrees(dp_replicate=2), []
+        model = spread(Net(), degrees)
         torch.manual_seed(dist.get_rank())
         for part in range(2):
-            with gradient_sync(model, found, last=part == 1):
+            with gradient_sync(model, degrees, last=part == 1):
                 model(torch.randn(3, 4)).sum().backward()
             grad = unwrapped(model).head.weight.grad
             assert grad is not None
@@ -132,11 +132,11 @@ ROUNDED = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 @pytest.mark.parametrize("kind", list(ROUNDED))
 def test_each_replica_rounds_its_own_gradients(ranks: Any, kind: str) -> None:
-    own = [torch.linspace(-1, 1 + rank, 12).reshape(3, 4) for rank in range(2)]
-    first, second = (gradient.to(ROUNDED[kind]) / 2 for gradient in own)
-    for found in ranks.run(2, averaged, kind):
-        assert torch.equal(torch.tensor(found), (first + second).float())
-        assert not torch.equal(torch.tensor(found), (own[0] + own[1]) / 2)
+    by_rank = [torch.linspace(-1, 1 + rank, 12).reshape(3, 4) for rank in range(2)]
+    first, second = (gradient.to(ROUNDED[kind]) / 2 for gradient in by_rank)
+    for mean in ranks.run(2, averaged, kind):
+        assert torch.equal(torch.tensor(mean), (first + second).float())
+        assert not torch.equal(torch.tensor(mean), (by_rank[0] + by_rank[1]) / 2)
 
 
 def averaged(kind: Any) -> Any:

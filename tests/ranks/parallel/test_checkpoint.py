@@ -17,18 +17,18 @@ ADAMW = {"name": "adamw", "learning_rate": 0.1, "weight_decay": 0.1, "beta1": 0.
 LAYOUTS = [(1, 1), (2, 1), (1, 2), (2, 2)]
 
 
-def within(replicate: int, shard: int, act: Callable[..., Any], *given: Any) -> Any:
+def within(replicate: int, shard: int, act: Callable[..., Any], *args: Any) -> Any:
     """What act returns, given a model on these degrees, its optimiser, and a checkpoint folder."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     try:
         torch.manual_seed(0)
-        found = Degrees(dp_replicate=replicate, dp_shard=shard)
+        degrees = Degrees(dp_replicate=replicate, dp_shard=shard)
         net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.Linear(8, 3))
-        over = Spread(found, torch.device("cpu"), torch.float32)
+        over = Spread(degrees, torch.device("cpu"), torch.float32)
         model = over.replicated(over.over_ranks(net))
-        return act(model, optimizer(list(model.parameters()), Optimizer(**ADAMW)), *given)
+        return act(model, optimizer(list(model.parameters()), Optimizer(**ADAMW)), *args)
     finally:
         dist.destroy_process_group()
 
@@ -43,8 +43,8 @@ def step(model: nn.Module, chosen: torch.optim.Optimizer, number: int) -> None:
 def state(model: nn.Module) -> dict[str, Any]:
     from torch.distributed.tensor import DTensor
 
-    found = {name.removeprefix("module."): tensor for name, tensor in model.state_dict().items()}
-    return {key: (at.full_tensor() if isinstance(at, DTensor) else at).tolist() for key, at in found.items()}
+    tensors = {name.removeprefix("module."): tensor for name, tensor in model.state_dict().items()}
+    return {key: (at.full_tensor() if isinstance(at, DTensor) else at).tolist() for key, at in tensors.items()}
 
 
 def save(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, last: int) -> Any:
@@ -83,10 +83,10 @@ def test_a_run_goes_on_bit_for_bit(ranks: Any, tmp_path: Path, replicate: int, s
 def test_a_run_goes_on_on_other_degrees(ranks: Any, tmp_path: Path) -> None:
     unbroken = ranks.run(2, within, 1, 2, save, tmp_path, 3)[0]
     for replicate, shard in LAYOUTS:
-        found = ranks.run(replicate * shard, within, replicate, shard, go_on, tmp_path)[0]
-        assert found.keys() == unbroken.keys()
+        resumed = ranks.run(replicate * shard, within, replicate, shard, go_on, tmp_path)[0]
+        assert resumed.keys() == unbroken.keys()
         for name, values in unbroken.items():
-            torch.testing.assert_close(torch.tensor(found[name]), torch.tensor(values))
+            torch.testing.assert_close(torch.tensor(resumed[name]), torch.tensor(values))
 
 
 def test_the_newest_two_are_kept_and_nothing_that_was_left_half_written(ranks: Any, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def go_on_to(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, expe
     return state(model)
 
 
-def save_beside_another(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> None:
+def save_while_another_writes(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> None:
     checkpoints = Checkpoints(folder, model, chosen)
     (folder / ".writing-2-successor").mkdir()
     step(model, chosen, 1)
@@ -131,7 +131,7 @@ def save_beside_another(model: nn.Module, chosen: torch.optim.Optimizer, folder:
 
 
 def test_what_another_attempt_began_to_write_meanwhile_stays(ranks: Any, tmp_path: Path) -> None:
-    ranks.run(1, within, 1, 1, save_beside_another, tmp_path)
+    ranks.run(1, within, 1, 1, save_while_another_writes, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".writing-2-successor", "step-1"]
 
 
@@ -149,13 +149,13 @@ def after_a_takeover(model: nn.Module, chosen: torch.optim.Optimizer, folder: Pa
 @pytest.mark.parametrize("when", ["before", "during"])
 def test_a_run_that_was_taken_over_writes_no_checkpoint(ranks: Any, tmp_path: Path, when: str) -> None:
     (tmp_path / "1.me").mkdir()
-    (said,) = ranks.run(1, within, 1, 1, after_a_takeover, tmp_path, when)
-    assert said == "another run has taken this step over"
+    (message,) = ranks.run(1, within, 1, 1, after_a_takeover, tmp_path, when)
+    assert message == "another run has taken this step over"
     assert [path.name for path in tmp_path.iterdir()] == ["2.other"]
     assert not list((tmp_path / "2.other").glob("step-*"))
 
 
-def put_in_place(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> list[str]:
+def publish(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> list[str]:
     import time
 
     checkpoints = Checkpoints(folder, model, chosen)
@@ -166,12 +166,12 @@ def put_in_place(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) 
         if checkpoints.latest() == 1:
             break
         time.sleep(0.01)
-    found = sorted(path.name for path in folder.iterdir())
+    names = sorted(path.name for path in folder.iterdir())
     checkpoints.finish()
     checkpoints.finish()
-    return found
+    return names
 
 
 def test_a_checkpoint_is_in_place_as_soon_as_it_is_written(ranks: Any, tmp_path: Path) -> None:
-    assert ranks.run(1, within, 1, 1, put_in_place, tmp_path) == [["step-1"]]
+    assert ranks.run(1, within, 1, 1, publish, tmp_path) == [["step-1"]]
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]

@@ -9,7 +9,7 @@ from understudy.errors import InputError
 from understudy.parallel.context import _Exchange, context_parallel, own_positions
 
 
-def exchanged(given: int, gathered: int) -> bool:
+def exchanged(scattered: int, gathered: int) -> bool:
     """Whether chunks come back in order, and their gradients to where they came from."""
     import torch.distributed as dist
 
@@ -18,18 +18,20 @@ def exchanged(given: int, gathered: int) -> bool:
         rank, size = dist.get_rank(), dist.get_world_size()
         whole = torch.arange(4.0 * 6 * 8 * 2).view(4, 6, 8, 2)
         mine = whole.chunk(size, gathered)[rank].clone().requires_grad_()
-        found: Tensor = _Exchange.apply(mine, dist.group.WORLD, given, gathered)
-        found.backward(whole.chunk(size, given)[rank] * 2)
+        received: Tensor = _Exchange.apply(mine, dist.group.WORLD, scattered, gathered)
+        received.backward(whole.chunk(size, scattered)[rank] * 2)
         assert mine.grad is not None
-        same = torch.equal(found, whole.chunk(size, given)[rank])
+        same = torch.equal(received, whole.chunk(size, scattered)[rank])
         return same and torch.equal(mine.grad, whole.chunk(size, gathered)[rank] * 2)
     finally:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(("given", "gathered"), [(1, 2), (2, 1)])
-def test_every_rank_gets_its_heads_of_all_positions_and_gives_them_back(ranks: Any, given: int, gathered: int) -> None:
-    assert ranks.run(2, exchanged, given, gathered) == [True, True]
+@pytest.mark.parametrize(("scattered", "gathered"), [(1, 2), (2, 1)])
+def test_every_rank_gets_its_heads_of_all_positions_and_gives_them_back(
+    ranks: Any, scattered: int, gathered: int
+) -> None:
+    assert ranks.run(2, exchanged, scattered, gathered) == [True, True]
 
 
 def model(**config: Any) -> nn.Module:
@@ -38,8 +40,8 @@ def model(**config: Any) -> nn.Module:
     size: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32, "vocab_size": 20}
     kind = config.pop("kind", "llama")
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    made = AutoConfig.for_model(kind, **{**size, **heads, **config})
-    return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(made)})
+    settings = AutoConfig.for_model(kind, **{**size, **heads, **config})
+    return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(settings)})
 
 
 def mesh() -> DeviceMesh:
@@ -54,9 +56,9 @@ def refusal(kind: str, config: dict[str, Any], heads_split: int) -> str:
 
     dist.init_process_group("gloo")
     try:
-        made = nn.ModuleDict({"net": nn.Linear(2, 2)}) if kind == "linear" else model(kind=kind, **config)
+        net = nn.ModuleDict({"net": nn.Linear(2, 2)}) if kind == "linear" else model(kind=kind, **config)
         with pytest.raises(InputError) as caught:
-            context_parallel(made, mesh(), "alltoall", heads_split, "student.train")
+            context_parallel(net, mesh(), "alltoall", heads_split, "student.train")
         return str(caught.value)
     finally:
         dist.destroy_process_group()
@@ -74,8 +76,8 @@ def refusal(kind: str, config: dict[str, Any], heads_split: int) -> str:
 def test_what_cannot_be_split_is_refused(
     ranks: Any, kind: str, config: dict[str, Any], heads_split: int, message: str
 ) -> None:
-    for said in ranks.run(2, refusal, kind, config, heads_split):
-        assert message in said
+    for text in ranks.run(2, refusal, kind, config, heads_split):
+        assert message in text
 
 
 def in_a_ring(dropout: float) -> tuple[str, list[int]]:
@@ -84,16 +86,16 @@ def in_a_ring(dropout: float) -> tuple[str, list[int]]:
 
     dist.init_process_group("gloo")
     try:
-        made = model(attention_dropout=dropout)
-        context_parallel(made, mesh(), "ring", 1, "student.train")
+        net = model(attention_dropout=dropout)
+        context_parallel(net, mesh(), "ring", 1, "student.train")
         with pytest.raises(InputError) as caught:
-            made["net"](torch.zeros(1, 4, dtype=torch.int64))  # type: ignore[index]
+            net["net"](torch.zeros(1, 4, dtype=torch.int64))  # type: ignore[index]
         return str(caught.value), own_positions(8, mesh(), "ring", torch.device("cpu")).tolist()
     finally:
         dist.destroy_process_group()
 
 
 def test_a_ring_draws_no_dropout_and_gives_ranks_both_ends(ranks: Any) -> None:
-    (said, first), (_, second) = ranks.run(2, in_a_ring, 0.1)
-    assert said.startswith("student.train.strategy: a ring draws no dropout in attention; set that of the model's")
+    (text, first), (_, second) = ranks.run(2, in_a_ring, 0.1)
+    assert text.startswith("student.train.strategy: a ring draws no dropout in attention; set that of the model's")
     assert (first, second) == ([0, 1, 6, 7], [2, 3, 4, 5])

@@ -18,7 +18,7 @@ from understudy.recipe import Compression, Degrees
 STEPS = 6
 
 
-def own(step: int, rank: int) -> Any:
+def gradient_of(step: int, rank: int) -> Any:
     """A rank's gradient."""
     return np.random.default_rng([step, rank]).normal(size=(8, 6)).astype(np.float32)
 
@@ -30,10 +30,10 @@ def test_it_is_the_algorithm_of_the_paper(ranks: Any, rank: int) -> None:
     errors = [np.zeros((8, 6), np.float32) for _ in range(2)]
     expected = []
     for step in range(STEPS):
-        given = [own(step, worker) + errors[worker] for worker in range(2)]
-        left, _ = np.linalg.qr(sum(matrix @ right for matrix in given))
-        right = sum(matrix.T @ left for matrix in given) / 2
-        errors = [matrix - left @ right.T for matrix in given]
+        matrices = [gradient_of(step, worker) + errors[worker] for worker in range(2)]
+        left, _ = np.linalg.qr(sum(matrix @ right for matrix in matrices))
+        right = sum(matrix.T @ left for matrix in matrices) / 2
+        errors = [matrix - left @ right.T for matrix in matrices]
         expected.append(left @ right.T)
     for weights, biases in ranks.run(2, averaged, rank):
         np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-5)
@@ -50,16 +50,16 @@ def averaged(rank: int) -> Any:
         spread = Spread(Degrees(dp_replicate=2), torch.device("cpu"), torch.float32, compression=compression)
         layer = torch.nn.Linear(6, 8)
         model = spread.replicated(layer)
-        found: tuple[list[Any], list[Any]] = ([], [])
+        means: tuple[list[Any], list[Any]] = ([], [])
         for step in range(STEPS):
             layer.zero_grad()
-            wanted = torch.from_numpy(own(step, dist.get_rank()))
+            gradient = torch.from_numpy(gradient_of(step, dist.get_rank()))
             # Output i of input i alone: the weight's gradient is what was wanted, the bias's 1 + the rank.
-            (model(wanted).diagonal().sum() + layer.bias.sum() * dist.get_rank()).backward()
-            for kept, parameter in zip(found, (layer.weight, layer.bias), strict=True):
+            (model(gradient).diagonal().sum() + layer.bias.sum() * dist.get_rank()).backward()
+            for of_parameter, parameter in zip(means, (layer.weight, layer.bias), strict=True):
                 assert parameter.grad is not None
-                kept.append(parameter.grad.tolist())
-        return found
+                of_parameter.append(parameter.grad.tolist())
+        return means
     finally:
         dist.destroy_process_group()
 

@@ -11,19 +11,19 @@ WIDTH, LENGTH = 8, 24
 
 def tensors() -> tuple[Tensor, ...]:
     """Query, key, value and what comes back, of two examples; four heads share two of the keys."""
-    made = torch.Generator().manual_seed(0)
-    return tuple(torch.randn(2, heads, LENGTH, WIDTH, generator=made) for heads in (4, 2, 2, 4))
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(2, heads, LENGTH, WIDTH, generator=generator) for heads in (4, 2, 2, 4))
 
 
 def whole() -> tuple[Tensor, ...]:
     """Written out: attention of every position to those before it, and its gradients."""
-    *given, back = tensors()
-    query, key, value = (tensor.requires_grad_() for tensor in given)
+    *inputs, back = tensors()
+    query, key, value = (tensor.requires_grad_() for tensor in inputs)
     products = query @ key.repeat_interleave(2, 1).mT / WIDTH**0.5
     later = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
-    said = products.masked_fill(later, -torch.inf).softmax(-1) @ value.repeat_interleave(2, 1)
-    said.backward(back)
-    return said.detach(), *(tensor.grad for tensor in (query, key, value))  # type: ignore[arg-type]
+    output = products.masked_fill(later, -torch.inf).softmax(-1) @ value.repeat_interleave(2, 1)
+    output.backward(back)
+    return output.detach(), *(tensor.grad for tensor in (query, key, value))  # type: ignore[arg-type]
 
 
 def in_a_ring() -> list[float]:
@@ -32,14 +32,16 @@ def in_a_ring() -> list[float]:
 
     dist.init_process_group("gloo")
     try:
-        own = ring_positions(LENGTH, dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
-        *given, back = (tensor[:, :, own] for tensor in tensors())
-        query, key, value = (tensor.clone().requires_grad_() for tensor in given)
+        positions = ring_positions(LENGTH, dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
+        *inputs, back = (tensor[:, :, positions] for tensor in tensors())
+        query, key, value = (tensor.clone().requires_grad_() for tensor in inputs)
         assert dist.group.WORLD is not None
-        said = ring_attention(query, key, value, dist.group.WORLD, None)
-        said.backward(back)
-        found = (said.detach(), query.grad, key.grad, value.grad)
-        return [float((ours - theirs[:, :, own]).abs().max()) for ours, theirs in zip(found, whole(), strict=True)]  # type: ignore[operator]
+        output = ring_attention(query, key, value, dist.group.WORLD, None)
+        output.backward(back)
+        results = (output.detach(), query.grad, key.grad, value.grad)
+        return [
+            float((ours - theirs[:, :, positions]).abs().max()) for ours, theirs in zip(results, whole(), strict=True)
+        ]  # type: ignore[operator]
     finally:
         dist.destroy_process_group()
 

@@ -16,18 +16,18 @@ def widths(plan: dict[str, str]) -> list[int] | str:
 
     dist.init_process_group("gloo")
     try:
-        made = model()
+        model_ = model()
         try:
-            tensor_parallel(made, mesh(), plan, "student.train", by_position=True)
+            tensor_parallel(model_, mesh(), plan, "student.train", by_position=True)
         except InputError as error:
             return str(error)
-        found: list[int] = []
-        net: nn.Module = made["net"]  # type: ignore[index]
+        counts: list[int] = []
+        net: nn.Module = model_["net"]  # type: ignore[index]
         for name, module in net.named_modules():
             if name.endswith("norm"):
-                module.register_forward_hook(lambda _, __, said: found.append(said.shape[1]))
+                module.register_forward_hook(lambda _, __, output: counts.append(output.shape[1]))
         assert net(torch.zeros(1, 8, dtype=torch.int64)).logits.shape[1] == 8
-        return found
+        return counts
     finally:
         dist.destroy_process_group()
 
@@ -38,6 +38,6 @@ def test_norms_of_blocks_see_a_ranks_positions(ranks: Any) -> None:
 
 
 def test_what_is_split_otherwise_is_refused(ranks: Any) -> None:
-    for said in ranks.run(2, widths, {"model.layers.*.mlp.gate_proj": "replicate"}):
-        assert said.startswith("student.train.strategy.sequence_parallel: model.layers.0.mlp.gate_proj")
-        assert "is split as replicate, and it goes with colwise and rowwise alone" in said
+    for text in ranks.run(2, widths, {"model.layers.*.mlp.gate_proj": "replicate"}):
+        assert text.startswith("student.train.strategy.sequence_parallel: model.layers.0.mlp.gate_proj")
+        assert "is split as replicate, and it goes with colwise and rowwise alone" in text

@@ -21,9 +21,9 @@ from understudy.parallel.staging import Stager
 def slowly(stage: Callable[..., Any]) -> Callable[..., Any]:
     """A copy that begins late."""
 
-    def staged(stager: DefaultStager, given: Any) -> Any:
+    def staged(stager: DefaultStager, state_dict: Any) -> Any:
         time.sleep(0.3)
-        return stage(stager, given)
+        return stage(stager, state_dict)
 
     return staged
 
@@ -53,11 +53,11 @@ def test_what_changes_as_training_goes_on_is_not_in_the_checkpoint(ranks: Any, t
 
 
 def test_what_a_backward_pass_changes_is_copied_at_once() -> None:
-    kept = PowerSGD.__new__(PowerSGD)
-    kept.load_state_dict({"remainder": torch.zeros(2)})
-    found = kept.state_dict()
-    kept._kept["remainder"].add_(1)
-    assert found["remainder"].tolist() == [0, 0]
+    compression = PowerSGD.__new__(PowerSGD)
+    compression.load_state_dict({"remainder": torch.zeros(2)})
+    copied = compression.state_dict()
+    compression._state["remainder"].add_(1)
+    assert copied["remainder"].tolist() == [0, 0]
 
 
 def train_with_late_copies(job: Any) -> None:
@@ -72,11 +72,11 @@ def weights_of_a_checkpoint(folder: Path) -> dict[str, list[float]]:
     from torch.distributed.checkpoint.state_dict_loader import load
 
     stored = FileSystemReader(folder).read_metadata().state_dict_metadata
-    found = {name: torch.empty(what.size) for name, what in stored.items() if name.startswith("model.")}
+    tensors = {name: torch.empty(entry.size) for name, entry in stored.items() if name.startswith("model.")}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        load(found, checkpoint_id=folder, no_dist=True)
-    return {name.removeprefix("model."): tensor.tolist() for name, tensor in found.items()}
+        load(tensors, checkpoint_id=folder, no_dist=True)
+    return {name.removeprefix("model."): tensor.tolist() for name, tensor in tensors.items()}
 
 
 def test_the_optimiser_waits_until_the_weights_are_copied(ranks: Any, tmp_path: Path, image_examples: Path) -> None:
@@ -111,7 +111,7 @@ class OnGpu:
 
 def test_from_a_gpu_a_state_is_copied_on_another_stream_into_memory_that_is_used_again() -> None:
     """Twice, with changes between; the streams are stand-ins, and the copies torch's own."""
-    streams, kept = OnGpu(), {"weight": torch.zeros(4), "step": 1}
+    streams, state = OnGpu(), {"weight": torch.zeros(4), "step": 1}
     with (
         patch.object(torch.cuda, "Stream", lambda device: streams),
         patch.object(torch.cuda, "current_stream", lambda device: streams),
@@ -119,12 +119,12 @@ def test_from_a_gpu_a_state_is_copied_on_another_stream_into_memory_that_is_used
         patch("understudy.parallel.staging.StateDictStager", lambda pin_memory: StateDictStager()),
     ):
         stager = Stager(streams.device)
-        first = stager.stage(kept).result()
-        place = first["weight"].data_ptr()
+        first = stager.stage(state).result()
+        address = first["weight"].data_ptr()
         assert first["weight"].tolist() == [0, 0, 0, 0]
-        kept["weight"].add_(1)
-        second = stager.stage(kept).result()
+        state["weight"].add_(1)
+        second = stager.stage(state).result()
     assert second["weight"].tolist() == [1, 1, 1, 1]
-    assert second["weight"].data_ptr() == place != kept["weight"].data_ptr()
+    assert second["weight"].data_ptr() == address != state["weight"].data_ptr()
     once = ["training records an event", "copies begin", "the copy waits for the event", "the copy is waited for"]
     assert streams.calls == 2 * once

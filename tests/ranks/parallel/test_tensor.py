@@ -19,8 +19,8 @@ def llama(**changes: Any) -> nn.Module:
         "num_key_value_heads": 2,
         "vocab_size": 20,
     }
-    made = AutoConfig.for_model("llama", **config, **changes)
-    return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(made)})
+    settings = AutoConfig.for_model("llama", **config, **changes)
+    return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(settings)})
 
 
 def gpt() -> nn.Module:
@@ -39,7 +39,7 @@ def mixtral() -> nn.Module:
     return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(config)})
 
 
-def split(made: str, plan: dict[str, str]) -> dict[str, tuple[int, ...]]:
+def split(kind: str, plan: dict[str, str]) -> dict[str, tuple[int, ...]]:
     """Each parameter's part on this rank, and whether two names are still one tensor."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -47,14 +47,14 @@ def split(made: str, plan: dict[str, str]) -> dict[str, tuple[int, ...]]:
     dist.init_process_group("gloo")
     try:
         model = {"llama": llama, "tied": lambda: llama(tie_word_embeddings=True), "gpt": gpt, "mixtral": mixtral}[
-            made
+            kind
         ]()
         tensor_parallel(model, init_device_mesh("cpu", (dist.get_world_size(),)), plan, "student.train")
         net: Any = model["net"]  # type: ignore[index]
-        found = {name: tuple(_part(parameter).shape) for name, parameter in net.named_parameters()}
-        if made != "gpt":
-            assert (net.lm_head.weight is net.model.embed_tokens.weight) == (made == "tied")
-        return found
+        shapes = {name: tuple(_part(parameter).shape) for name, parameter in net.named_parameters()}
+        if kind != "gpt":
+            assert (net.lm_head.weight is net.model.embed_tokens.weight) == (kind == "tied")
+        return shapes
     finally:
         dist.destroy_process_group()
 
@@ -65,31 +65,31 @@ def _part(parameter: nn.Parameter) -> torch.Tensor:
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 
-@pytest.mark.parametrize("made", ["llama", "tied"])
-def test_a_rank_keeps_its_part_of_each_layer(ranks: Any, made: str) -> None:
+@pytest.mark.parametrize("kind", ["llama", "tied"])
+def test_a_rank_keeps_its_part_of_each_layer(ranks: Any, kind: str) -> None:
     whole = {name: tuple(parameter.shape) for name, parameter in llama()["net"].named_parameters()}  # type: ignore[index]
-    for found in ranks.run(2, split, made, {}):
-        assert found["model.layers.1.self_attn.q_proj.weight"] == (16, 32)
-        assert found["model.layers.1.mlp.down_proj.weight"] == (32, 24)
-        assert found["model.embed_tokens.weight"] == (10, 32)
-        assert ("lm_head.weight" in found) is (made == "llama")
-        assert all(part == whole[name] for name, part in found.items() if "norm" in name)
+    for shapes in ranks.run(2, split, kind, {}):
+        assert shapes["model.layers.1.self_attn.q_proj.weight"] == (16, 32)
+        assert shapes["model.layers.1.mlp.down_proj.weight"] == (32, 24)
+        assert shapes["model.embed_tokens.weight"] == (10, 32)
+        assert ("lm_head.weight" in shapes) is (kind == "llama")
+        assert all(part == whole[name] for name, part in shapes.items() if "norm" in name)
 
 
 def test_a_recipes_plan_goes_before_the_architectures(ranks: Any) -> None:
     plan = {"model.layers.*.mlp.gate_proj": "replicate"}
-    for found in ranks.run(2, split, "llama", plan):
-        assert found["model.layers.0.mlp.gate_proj.weight"] == (48, 32)
+    for shapes in ranks.run(2, split, "llama", plan):
+        assert shapes["model.layers.0.mlp.gate_proj.weight"] == (48, 32)
 
 
-def refusal(made: str, plan: dict[str, str]) -> str:
+def refusal(kind: str, plan: dict[str, str]) -> str:
     with pytest.raises(InputError) as caught:
-        split(made, plan)
+        split(kind, plan)
     return str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("made", "plan", "parts", "message"),
+    ("kind", "plan", "parts", "message"),
     [
         ("gpt", {}, 2, "student.train.strategy: GPT2LMHeadModel has no plan for tensor parallel; give one as"),
         ("llama", {}, 4, "student.train.strategy: num_key_value_heads is 2 and cannot be shared out over 4 processes"),
@@ -103,9 +103,9 @@ def refusal(made: str, plan: dict[str, str]) -> str:
         ("llama", {"lm_head": "sideways"}, 2, "student.train.tensor_plan.lm_head: sideways is no style of"),
     ],
 )
-def test_what_cannot_be_split_is_refused(ranks: Any, made: str, plan: dict[str, str], parts: int, message: str) -> None:
-    for said in ranks.run(parts, refusal, made, plan):
-        assert said.startswith(message)
+def test_what_cannot_be_split_is_refused(ranks: Any, kind: str, plan: dict[str, str], parts: int, message: str) -> None:
+    for text in ranks.run(parts, refusal, kind, plan):
+        assert text.startswith(message)
 
 
 def test_an_architecture_may_have_no_plan() -> None:

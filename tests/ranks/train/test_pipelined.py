@@ -21,8 +21,8 @@ from understudy.models.outputs import Outputs
 from understudy.objectives.batch import Batch
 from understudy.objectives.objective import Objective
 from understudy.parallel import pipeline as schedules
-from understudy.parallel.layout import Layout, Said
-from understudy.parallel.stages import Asked, Passing, Stage
+from understudy.parallel.layout import Layout, OutputSpec
+from understudy.parallel.stages import MicroBatch, Passing, Stage
 from understudy.recipe import Pipeline
 from understudy.train.pipelined import Pipelined
 from understudy.train.staged import say_shares
@@ -150,7 +150,7 @@ def test_what_a_stage_raises_comes_out_of_the_schedule_as_it_is(schedule: Any) -
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     try:
-        settings, hidden = Pipeline(schedule=schedule), Said((1, 4), torch.float32)
+        settings, hidden = Pipeline(schedule=schedule), OutputSpec((1, 4), torch.float32)
         ranks = schedules.homes(settings, 2)
         stages = {
             number: Stage(nn.Identity(), Passing(), (), torch.float32, is_last=False)
@@ -159,7 +159,7 @@ def test_what_a_stage_raises_comes_out_of_the_schedule_as_it_is(schedule: Any) -
         }
         mesh, device = init_device_mesh("cpu", (2,)), torch.device("cpu")
         pipeline = schedules.Pipeline(stages, ranks, mesh, settings, 2, hidden, device, "student.train")
-        asked = Asked(torch.zeros(1, 4), {}, lambda said: said, refuse)
+        asked = MicroBatch(torch.zeros(1, 4), {}, lambda said: said, refuse)
         with pytest.raises(InputError, match=r"^student\.train: this cannot be$"):
             pipeline.learn([asked, asked])
     finally:
@@ -168,7 +168,7 @@ def test_what_a_stage_raises_comes_out_of_the_schedule_as_it_is(schedule: Any) -
 
 def test_stages_of_unequal_cost_are_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
-    found = Layout(("a", "b", "c"), {}, {}, Said((2, 4), torch.float32), (10, 10, 10), 0, 0)
+    found = Layout(("a", "b", "c"), {}, {}, OutputSpec((2, 4), torch.float32), (10, 10, 10), 0, 0)
     say_shares(found, [range(2), range(2, 3)])
     assert "the stages have 2, 1 blocks, and the slowest takes 1.33 times as long as the mean" in caplog.text
     caplog.clear()

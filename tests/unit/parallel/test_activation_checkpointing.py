@@ -28,12 +28,12 @@ def backward(kind: str, recompute: Literal["none", "full", "selective"]) -> tupl
     """Gradients, the bytes kept for the backward pass, and the floating-point operations of all."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    net, kept = model(kind), dict[int, int]()
+    net, saved = model(kind), dict[int, int]()
     if recompute != "none":
         checkpoint_activations(net, recompute, "student.train")
 
     def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     options = {} if kind == "vit" else {"use_cache": False}
@@ -45,16 +45,16 @@ def backward(kind: str, recompute: Literal["none", "full", "selective"]) -> tupl
             loss = net(shown, **options).logits.square().sum()
         loss.backward()
     gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
-    return gradients, sum(size for at, size in kept.items() if at not in weights), counter.get_total_flops()
+    return gradients, sum(size for at, size in saved.items() if at not in weights), counter.get_total_flops()
 
 
 @pytest.mark.parametrize("kind", ["llama", "vit"])
 def test_gradients_are_the_same_bits_and_less_is_kept(kind: str) -> None:
     plain, most, least = backward(kind, "none")
     for recompute in ("full", "selective"):
-        gradients, kept, operations = backward(kind, recompute)  # type: ignore[arg-type]
-        assert all(torch.equal(one, other) for one, other in zip(gradients, plain, strict=True))
-        assert kept < most
+        gradients, saved, operations = backward(kind, recompute)  # type: ignore[arg-type]
+        assert all(torch.equal(ours, other) for ours, other in zip(gradients, plain, strict=True))
+        assert saved < most
         assert operations > least
 
 
@@ -83,16 +83,16 @@ def test_running_means_count_a_batch_once(recompute: Literal["none", "full", "se
     net.blocks = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)) for _ in range(2))
     if recompute != "none":
         checkpoint_activations(net, recompute, "student.train")
-    given, norm = torch.rand(8, 3), nn.BatchNorm1d(3)
-    hidden = given
+    batch, norm = torch.rand(8, 3), nn.BatchNorm1d(3)
+    hidden = batch
     for block in net.blocks:
         hidden = block(hidden)
     hidden.square().sum().backward()
-    norm(net.blocks[0][0](given))
-    found = net.blocks[0][1]
-    assert found.num_batches_tracked == 1
-    assert torch.equal(found.running_mean, norm.running_mean)
-    assert torch.equal(found.running_var, norm.running_var)
+    norm(net.blocks[0][0](batch))
+    norm_of_block = net.blocks[0][1]
+    assert norm_of_block.num_batches_tracked == 1
+    assert torch.equal(norm_of_block.running_mean, norm.running_mean)
+    assert torch.equal(norm_of_block.running_var, norm.running_var)
 
 
 def test_keys_and_values_are_not_kept_in_training() -> None:

@@ -48,7 +48,7 @@ def test_a_machine_without_a_compiler_says_so_once(
 
 
 @pytest.mark.parametrize(
-    ("device", "able", "splits", "strategy", "made", "compiled"),
+    ("device", "able", "splits", "strategy", "kind", "compiled"),
     [
         ("cuda", True, False, "single", "llama", True),
         ("cuda", True, False, "ddp", "llama", True),
@@ -65,13 +65,13 @@ def test_auto_compiles_where_it_pays_and_is_right(
     able: bool,
     splits: bool,
     strategy: str,
-    made: str | None,
+    kind: str | None,
     compiled: bool,
 ) -> None:
-    asked = list[nn.Module]()
+    compiled_models = list[nn.Module]()
     monkeypatch.setattr(compilation, "has_compiler", lambda: able)
-    monkeypatch.setattr("understudy.parallel.savers.compile_blocks", lambda model, _: asked.append(model))
+    monkeypatch.setattr("understudy.parallel.savers.compile_blocks", lambda model, _: compiled_models.append(model))
     train = Train.model_validate({"steps": 1, "compile": "auto", "strategy": strategy})
-    learns = model(made) if made else nn.Linear(2, 2)
+    learns = model(kind) if kind else nn.Linear(2, 2)
     Savers.of(train).apply(learns, "student.train", torch.device(device), splits=splits)
-    assert bool(asked) is compiled
+    assert bool(compiled_models) is compiled

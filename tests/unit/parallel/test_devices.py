@@ -14,7 +14,7 @@ def test_a_process_that_drives_several_devices_is_told_what_is_better(
 ) -> None:
     model = nn.Linear(2, 2)
     with caplog.at_level(logging.WARNING):
-        found = over_devices(model, torch.device(device))
-    assert (found is model) is (device == "cpu")
-    assert isinstance(found, DataParallel) is (device == "cuda")
+        parallel = over_devices(model, torch.device(device))
+    assert (parallel is model) is (device == "cpu")
+    assert isinstance(parallel, DataParallel) is (device == "cuda")
     assert "ddp, with a process for each GPU, trains the same and is faster" in caplog.text

@@ -11,16 +11,16 @@ from understudy.parallel.kernels import _kernel, attended, gradients
 @pytest.mark.parametrize("causal", [False, True])
 def test_parts_are_those_of_torchs_attention(causal: bool) -> None:
     query, key, value, back = (torch.randn(2, 3, 6, 8, requires_grad=True) for _ in range(4))
-    said = scaled_dot_product_attention(query, key, value, is_causal=causal, scale=0.5)
-    expected = torch.autograd.grad(said, (query, key, value), back)
-    given = [tensor.detach() for tensor in (query, key, value)]
-    found, sums = attended(*given, causal=causal, scale=0.5)
-    torch.testing.assert_close(found, said.detach())
-    products = 0.5 * given[0] @ given[1].mT
+    reference = scaled_dot_product_attention(query, key, value, is_causal=causal, scale=0.5)
+    expected = torch.autograd.grad(reference, (query, key, value), back)
+    inputs = [tensor.detach() for tensor in (query, key, value)]
+    output, sums = attended(*inputs, causal=causal, scale=0.5)
+    torch.testing.assert_close(output, reference.detach())
+    products = 0.5 * inputs[0] @ inputs[1].mT
     seen = products.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -torch.inf) if causal else products
     torch.testing.assert_close(sums, seen.logsumexp(-1))
-    made = gradients(back.detach(), *given, found, sums, causal=causal, scale=0.5)
-    for ours, theirs in zip(made, expected, strict=True):
+    grads = gradients(back.detach(), *inputs, output, sums, causal=causal, scale=0.5)
+    for ours, theirs in zip(grads, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -37,9 +37,9 @@ def test_a_gpu_has_kernels_of_its_own(kind: torch.dtype, width: int, name: str) 
     with FakeTensorMode():
         query, key, value = (torch.empty(2, 3, length, width, dtype=kind, device="cuda") for length in (5, 10, 10))
         assert _kernel(query) == name
-        said, sums = attended(query, key, value, causal=False, scale=None)
-        assert said.shape == query.shape
+        output, sums = attended(query, key, value, causal=False, scale=None)
+        assert output.shape == query.shape
         assert sums.shape == query.shape[:-1]
         assert sums.dtype == torch.float32
-        made = gradients(query, query, key, value, said, sums, causal=False, scale=None)
-        assert [one.shape for one in made] == [query.shape, key.shape, value.shape]
+        grads = gradients(query, query, key, value, output, sums, causal=False, scale=None)
+        assert [grad.shape for grad in grads] == [query.shape, key.shape, value.shape]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from understudy.errors import InputError
-from understudy.parallel.layout import Layout, Said, boundaries, layout, stage_costs
+from understudy.parallel.layout import Layout, OutputSpec, boundaries, layout, stage_costs
 
 
 class Chain(nn.Module):
@@ -78,17 +78,17 @@ TOKENS = torch.zeros(2, 3, dtype=torch.long)
 
 
 def test_a_model_is_read_in_the_order_in_which_it_runs() -> None:
-    found = layout(Chain((1, 3, 1)), TOKENS, "student.train")
-    assert found.blocks == ("blocks.0", "blocks.1", "blocks.2")
-    assert found.before == {"embed": Said((2, 3, 4), torch.float32)}
-    assert found.after == {"head": Said((2, 3, 5), torch.float32)}
-    assert found.hidden.shape == (2, 3, 4)
-    assert found.costs == (192, 576, 192)
-    assert (found.first, found.last) == (0, 240)
+    model_layout = layout(Chain((1, 3, 1)), TOKENS, "student.train")
+    assert model_layout.blocks == ("blocks.0", "blocks.1", "blocks.2")
+    assert model_layout.before == {"embed": OutputSpec((2, 3, 4), torch.float32)}
+    assert model_layout.after == {"head": OutputSpec((2, 3, 5), torch.float32)}
+    assert model_layout.hidden.shape == (2, 3, 4)
+    assert model_layout.costs == (192, 576, 192)
+    assert (model_layout.first, model_layout.last) == (0, 240)
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "reason"),
     [
         (Skipping(), "cuts a chain of blocks"),
         (Between(), "to which stage head belongs"),
@@ -97,31 +97,31 @@ def test_a_model_is_read_in_the_order_in_which_it_runs() -> None:
         (nn.Embedding(7, 4), "it has none"),
     ],
 )
-def test_what_is_no_chain_is_refused(model: nn.Module, said: str) -> None:
-    with pytest.raises(InputError, match=rf"student\.train\.strategy: pp .*{said}"):
+def test_what_is_no_chain_is_refused(model: nn.Module, reason: str) -> None:
+    with pytest.raises(InputError, match=rf"student\.train\.strategy: pp .*{reason}"):
         layout(model, TOKENS, "student.train")
 
 
-def made(costs: list[int], first: int, last: int) -> Layout:
+def chain_of(costs: list[int], first: int, last: int) -> Layout:
     names = tuple(f"blocks.{number}" for number in range(len(costs)))
-    return Layout(names, {}, {}, Said((2, 4), torch.float32), tuple(costs), first, last)
+    return Layout(names, {}, {}, OutputSpec((2, 4), torch.float32), tuple(costs), first, last)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(0, 20), st.integers(0, 20), st.data())
 def test_the_slowest_stage_is_as_fast_as_can_be(costs: list[int], first: int, last: int, data: st.DataObject) -> None:
     """Against all cuts that there are."""
     stages = data.draw(st.integers(1, len(costs)))
-    found = made(costs, first, last)
-    parts = boundaries(found, stages, "train")
+    chain = chain_of(costs, first, last)
+    parts = boundaries(chain, stages, "train")
     assert [block for part in parts for block in part] == list(range(len(costs)))
     assert all(len(part) > 0 for part in parts)
-    ways = (
+    cuts = (
         [range(start, end) for start, end in pairwise((0, *inner, len(costs)))]
         for inner in combinations(range(1, len(costs)), stages - 1)
     )
-    assert max(stage_costs(found, parts)) == min(max(stage_costs(found, way)) for way in ways)
+    assert max(stage_costs(chain, parts)) == min(max(stage_costs(chain, way)) for way in cuts)
 
 
 def test_more_stages_than_blocks_are_refused() -> None:
     with pytest.raises(InputError, match=r"student\.train\.strategy: the model has 2 blocks, too few for 3 stages"):
-        boundaries(made([1, 1], 0, 0), 3, "student.train")
+        boundaries(chain_of([1, 1], 0, 0), 3, "student.train")

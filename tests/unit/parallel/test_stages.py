@@ -14,7 +14,7 @@ from understudy.models.tasks import TextModel
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import boundaries, layout
 from understudy.parallel.savers import Savers
-from understudy.parallel.stages import Asked, Stage, cut, with_tied_alone
+from understudy.parallel.stages import MicroBatch, Stage, cut, with_tied_alone
 
 TOKENS = torch.randint(50, (3, 6), generator=torch.Generator().manual_seed(0))
 KINDS = ["llama", "gpt2", "bert", "gemma2", "qwen2"]
@@ -22,18 +22,18 @@ KINDS = ["llama", "gpt2", "bert", "gemma2", "qwen2"]
 
 def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tensor, list[set[str]]]:
     """What the stages of all ranks answer together, and what each rank holds."""
-    parts = boundaries(found := layout(model, TOKENS[:2], "train"), stages, "train")
-    made, held = {}, []
-    for own in ranks:
-        part = cut(copy.deepcopy(model), found, parts, own)
-        for number, (staged, passing) in zip(own, part.stages, strict=True):
-            made[number] = Stage(staged, passing, part.beside, torch.float32, is_last=number == stages - 1)
-        kept = with_tied_alone(part.held, part.beside, [made[number].model for number in own])
-        held.append({name for name, _ in kept.named_parameters()})
+    parts = boundaries(model_layout := layout(model, TOKENS[:2], "train"), stages, "train")
+    stages_by_number, held = {}, []
+    for rank_stages in ranks:
+        part = cut(copy.deepcopy(model), model_layout, parts, rank_stages)
+        for number, (staged, passing) in zip(rank_stages, part.stages, strict=True):
+            stages_by_number[number] = Stage(staged, passing, part.tied, torch.float32, is_last=number == stages - 1)
+        tied_alone = with_tied_alone(part.held, part.tied, [stages_by_number[number].model for number in rank_stages])
+        held.append({name for name, _ in tied_alone.named_parameters()})
     hidden: list[Tensor] = []
     for number in range(stages):
-        made[number].parts = [Asked(TOKENS, {}, lambda said: said.states, nullcontext)]
-        hidden = [made[number](*hidden, part=0)]
+        stages_by_number[number].parts = [MicroBatch(TOKENS, {}, lambda outputs: outputs.states, nullcontext)]
+        hidden = [stages_by_number[number](*hidden, part=0)]
     return hidden[0], held
 
 
@@ -42,8 +42,8 @@ def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tens
 def test_stages_after_one_another_are_the_model(kind: str, tied: bool) -> None:
     model = TextModel(network(kind, tie_word_embeddings=tied), 64)
     with torch.no_grad():
-        said, held = through(model, [[0], [1], [2]], 3)
-        assert torch.equal(said, model(TOKENS).logits)
+        output, held = through(model, [[0], [1], [2]], 3)
+        assert torch.equal(output, model(TOKENS).logits)
     everything = {name for name, _ in model.named_parameters()}
     assert set().union(*held) == everything
     shared = (held[0] & held[1]) | (held[1] & held[2]) | (held[0] & held[2])
@@ -54,20 +54,20 @@ def test_stages_after_one_another_are_the_model(kind: str, tied: bool) -> None:
 def test_a_rank_with_the_first_and_the_last_stage_holds_a_tied_weight_once() -> None:
     model = TextModel(network("llama", tie_word_embeddings=True), 64)
     with torch.no_grad():
-        said, held = through(model, [[0, 3], [1, 2]], 4)
-        assert torch.equal(said, model(TOKENS).logits)
+        output, held = through(model, [[0, 3], [1, 2]], 4)
+        assert torch.equal(output, model(TOKENS).logits)
     assert not held[0] & held[1]
 
 
-@pytest.mark.parametrize("own", [0, 1])
-def test_a_stages_blocks_are_found_though_what_is_tied_to_it_outweighs_them(own: int) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_stages_blocks_are_found_though_what_is_tied_to_it_outweighs_them(number: int) -> None:
     """fully_shard is around each block, and a tied weight cannot be in two of its groups."""
     model = TextModel(network("llama", tie_word_embeddings=True, vocab_size=4096), 64)
-    found = layout(model, TOKENS[:2], "train")
-    part = cut(model, found, parts := boundaries(found, 2, "train"), [own])
-    stage = Stage(*part.stages[0], part.beside, torch.float32, is_last=own == 1)
-    ours = [part.held.get_submodule(found.blocks[block]) for block in parts[own]]
-    assert sum(weight.numel() for weight in stage.beside.parameters()) > sum(
+    model_layout = layout(model, TOKENS[:2], "train")
+    part = cut(model, model_layout, parts := boundaries(model_layout, 2, "train"), [number])
+    stage = Stage(*part.stages[0], part.tied, torch.float32, is_last=number == 1)
+    ours = [part.held.get_submodule(model_layout.blocks[block]) for block in parts[number]]
+    assert sum(weight.numel() for weight in stage.tied.parameters()) > sum(
         weight.numel() for block in ours for weight in block.parameters()
     )
     assert [block for block in blocks(stage) if list(block.parameters())] == ours
@@ -76,8 +76,8 @@ def test_a_stages_blocks_are_found_though_what_is_tied_to_it_outweighs_them(own:
 def test_what_is_absent_says_how_it_was_configured() -> None:
     """A model asks its layers of which kind they are, and a stage runs all of its code."""
     model = TextModel(network("gemma2", tie_word_embeddings=False), 64)
-    found = layout(model, TOKENS[:2], "train")
-    part = cut(model.to("meta"), found, boundaries(found, 2, "train"), [1])
+    model_layout = layout(model, TOKENS[:2], "train")
+    part = cut(model.to("meta"), model_layout, boundaries(model_layout, 2, "train"), [1])
     absent = part.stages[0][0].get_submodule("net.model.layers.0")
     assert absent.self_attn.layer_idx == 0  # type: ignore[union-attr]
     assert not list(absent.parameters())
@@ -91,9 +91,9 @@ def test_what_is_absent_says_its_weights_types_and_holds_none_of_them(savers: Sa
     savers.apply(model, "train", torch.device("cpu"), splits=True)
     block = model.get_submodule("net.model.layers.0")
     block.register_forward_hook(lambda *_, around=block: None)
-    found = layout(model, TOKENS[:2], "train")
+    model_layout = layout(model, TOKENS[:2], "train")
     held = weakref.ref(model.get_submodule("net.model.layers.0.mlp.up_proj").weight)
-    part = cut(model, found, boundaries(found, 2, "train"), [1])
+    part = cut(model, model_layout, boundaries(model_layout, 2, "train"), [1])
     del model, block
     gc.collect()
     assert held() is None

@@ -16,30 +16,30 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.stateful import Stateful
 
 
-def own_tensors(kept: Sequence[Stateful]) -> dict[str, Tensor]:
+def rank_tensors(states: Sequence[Stateful]) -> dict[str, Tensor]:
     """This rank's tensors, by their names in a checkpoint. They do not change before an optimiser's step."""
     return {
         f"{_prefix(number)}{name}": tensor
-        for number, one in enumerate(kept)
-        for name, tensor in one.state_dict().items()
+        for number, state in enumerate(states)
+        for name, tensor in state.state_dict().items()
     }
 
 
-def load_own(kept: Sequence[Stateful], folder: Path, group: dist.ProcessGroup) -> None:
-    """Load the tensors of own_tensors() into their objects, on the CPU. Collective: call it on every rank."""
-    if not kept:
+def load_rank_tensors(states: Sequence[Stateful], folder: Path, group: dist.ProcessGroup) -> None:
+    """Load the tensors of rank_tensors() into their objects, on the CPU. Collective: call it on every rank."""
+    if not states:
         return
     stored = FileSystemReader(folder).read_metadata().state_dict_metadata
-    own = tuple(_prefix(number) for number in range(len(kept)))
-    found = {
-        name: torch.empty(what.size, dtype=what.properties.dtype)
-        for name, what in stored.items()
-        if name.startswith(own) and isinstance(what, TensorStorageMetadata)
+    prefixes = tuple(_prefix(number) for number in range(len(states)))
+    tensors = {
+        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+        for name, entry in stored.items()
+        if name.startswith(prefixes) and isinstance(entry, TensorStorageMetadata)
     }
-    load(found, checkpoint_id=folder, process_group=group)
-    for one, prefix in zip(kept, own, strict=True):
-        one.load_state_dict(
-            {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
+    load(tensors, checkpoint_id=folder, process_group=group)
+    for state, prefix in zip(states, prefixes, strict=True):
+        state.load_state_dict(
+            {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         )
 
 

@@ -24,9 +24,9 @@ class Kept:
 
 def test_every_rank_gets_its_own_back(ranks: Any, tmp_path: Path) -> None:
     """Of several things, under the same names; some ranks have what others have not."""
-    for rank, found in enumerate(ranks.run(2, saved_and_loaded, tmp_path)):
-        assert found[0] == {"a": [rank], "steps": 7 + rank, **({"more": [1.0, 2.0]} if rank else {})}
-        assert found[1] == {"a": [10 + rank]}
+    for rank, states in enumerate(ranks.run(2, saved_and_loaded, tmp_path)):
+        assert states[0] == {"a": [rank], "steps": 7 + rank, **({"more": [1.0, 2.0]} if rank else {})}
+        assert states[1] == {"a": [10 + rank]}
 
 
 def saved_and_loaded(folder: Path) -> list[dict[str, Any]]:
@@ -40,11 +40,11 @@ def saved_and_loaded(folder: Path) -> list[dict[str, Any]]:
         second = Kept({"a": torch.tensor([10 + rank])})
         model = nn.Linear(2, 2)
         chosen = torch.optim.SGD(model.parameters(), lr=0.1)
-        checkpoints = Checkpoints(folder, model, chosen, own=[first, second])
+        checkpoints = Checkpoints(folder, model, chosen, rank_states=[first, second])
         checkpoints.save(1, "{}")
         checkpoints.finish()
         again = [Kept({}), Kept({})]
-        Checkpoints(folder, model, chosen, own=again).load(1)
-        return [{name: tensor.tolist() for name, tensor in one.tensors.items()} for one in again]
+        Checkpoints(folder, model, chosen, rank_states=again).load(1)
+        return [{name: tensor.tolist() for name, tensor in state.tensors.items()} for state in again]
     finally:
         dist.destroy_process_group()
