@@ -34,15 +34,15 @@ class JsonFormatter(TextFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
-        said = {
+        fields = {
             "time": self.formatTime(record),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            said["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(said, ensure_ascii=False)
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def configure(level: int = logging.INFO) -> None:
@@ -53,14 +53,14 @@ def configure(level: int = logging.INFO) -> None:
     Raises:
         InputError: UNDERSTUDY_LOG is not a known format.
     """
-    wanted = os.environ.get(VARIABLE) or "text"
-    if wanted not in FORMATS:
-        raise InputError(f"{VARIABLE}: {wanted!r} is no format of the log; it takes {' or '.join(FORMATS)}")
+    log_format = os.environ.get(VARIABLE) or "text"
+    if log_format not in FORMATS:
+        raise InputError(f"{VARIABLE}: {log_format!r} is no format of the log; it takes {' or '.join(FORMATS)}")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if wanted == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     for earlier in [
-        one for one in root.handlers if isinstance(one.formatter, TextFormatter) or type(one) is logging.StreamHandler
+        old for old in root.handlers if isinstance(old.formatter, TextFormatter) or type(old) is logging.StreamHandler
     ]:
         root.removeHandler(earlier)
         earlier.close()
@@ -88,7 +88,7 @@ class _Copy(logging.FileHandler):
 def copy_to(path: Path) -> None:
     """Also append this process's log to a file, created with the first line. Call configure() first."""
     root = logging.getLogger()
-    formatter = next(one.formatter for one in root.handlers if isinstance(one.formatter, TextFormatter))
+    formatter = next(old.formatter for old in root.handlers if isinstance(old.formatter, TextFormatter))
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     handler = _Copy(path, encoding="utf-8", delay=True)

@@ -21,12 +21,12 @@ def address() -> tuple[str, int] | None:
     Raises:
         InputError: the variable is not a HOST:PORT.
     """
-    said = os.environ.get(VARIABLE)
-    if not said:
+    value = os.environ.get(VARIABLE)
+    if not value:
         return None
-    host, _, port = said.rpartition(":")
+    host, _, port = value.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(f"{VARIABLE}: {said!r} is no HOST:PORT; write 127.0.0.1:9095, or leave it unset")
+        raise InputError(f"{VARIABLE}: {value!r} is no HOST:PORT; write 127.0.0.1:9095, or leave it unset")
     return host.strip("[]"), int(port)
 
 

@@ -194,14 +194,14 @@ def _parse(path: Path, *_touched: int) -> tuple[str, tuple[str, ...]]:
 @cache
 def distributions() -> dict[str, str]:
     """Installed distributions by import name; the alphabetically first of several (mlflow, mlflow-skinny)."""
-    return {name: min(found) for name, found in metadata.packages_distributions().items()}
+    return {name: min(names) for name, names in metadata.packages_distributions().items()}
 
 
 @cache
 def pinned() -> dict[str, str]:
     """Libraries that the package pins to one version. A step that only launches a training may lack them."""
     required = [Requirement(text) for text in metadata.requires(PACKAGE) or ()]
-    specifiers = [(one.name, specifier) for one in required for specifier in one.specifier]
+    specifiers = [(requirement.name, specifier) for requirement in required for specifier in requirement.specifier]
     return {name: specifier.version for name, specifier in specifiers if specifier.operator == "=="}
 
 

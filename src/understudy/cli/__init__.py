@@ -35,8 +35,8 @@ app.command()(doctor.doctor)
 app.command()(ui.ui)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"understudy {__version__}")
         raise typer.Exit
 

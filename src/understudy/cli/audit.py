@@ -28,9 +28,9 @@ def verify(
     """Check that no line was changed, removed or added."""
     from understudy.registry import audit
 
-    found = audit.verify(_lines(ctx.obj, file), last)
+    chain = audit.verify(_lines(ctx.obj, file), last)
     if not ctx.obj.quiet:
-        print(f"{found.lines} lines, none changed or removed; the last digest is {found.last}")
+        print(f"{chain.lines} lines, none changed or removed; the last digest is {chain.last}")
 
 
 def _lines(settings: Settings, file: Path | None) -> Iterable[str]:

@@ -49,10 +49,10 @@ def registry(
     """Back up the registry: its database and its files. The server may go on."""
     from understudy.registry import backup
 
-    place = _files(ctx.obj, dump, files)
+    files_location = _files(ctx.obj, dump, files)
     kind = "postgresql" if dump else "sqlite"
     with nullcontext(dump) if dump else backup.sqlite_dump(_database(ctx.obj)) as copy:
-        _back_up(vault, lambda to, tell: backup.back_up(to, copy, kind, place, tell), forget_after)
+        _back_up(vault, lambda to, tell: backup.back_up(to, copy, kind, files_location, tell), forget_after)
 
 
 Tell = Callable[[str], None]
@@ -62,26 +62,26 @@ def _back_up(url: str, back_up: "Callable[[Vault, Tell], Snapshot]", forget_afte
     from understudy.store.backup import DAMAGED
     from understudy.store.vault import Vault
 
-    vault, began, left = Vault(url), time.monotonic(), list[str]()
+    vault, began, messages = Vault(url), time.monotonic(), list[str]()
 
     def tell(line: str) -> None:
-        left.append(line)
+        messages.append(line)
         print(line, file=sys.stderr)
 
-    made = back_up(vault, tell)
+    snapshot = back_up(vault, tell)
     seconds = time.monotonic() - began
-    print(f"{_in_words(made)}, of it {size(vault.sent)} sent, in {seconds:.1f} s")
-    if damaged := sum(line.startswith(DAMAGED) for line in left):
+    print(f"{_summary(snapshot)}, of it {size(vault.sent)} sent, in {seconds:.1f} s")
+    if damaged := sum(line.startswith(DAMAGED) for line in messages):
         raise UnderstudyError(
             f"{damaged} damaged objects are not in this snapshot, and perhaps in an older one: none was removed; "
             "understudy store verify names them, and a run makes them again"
         )
     if forget_after is not None:
-        forgotten = vault.forget(made.kind, made.made - forget_after * DAY)
+        forgotten = vault.forget(snapshot.kind, snapshot.made - forget_after * DAY)
         print(f"{forgotten} older {'snapshot' if forgotten == 1 else 'snapshots'} removed")
 
 
-def _in_words(snapshot: "Snapshot") -> str:
+def _summary(snapshot: "Snapshot") -> str:
     return f"{snapshot.name}: {len(snapshot.entries)} files, {size(snapshot.size)}"
 
 
@@ -91,11 +91,11 @@ def list_(vault: To, as_json: Annotated[bool, typer.Option("--json", help="Print
     from understudy.store.vault import Vault
 
     opened = Vault(vault)
-    found = [opened.snapshot(name) for name in opened.names()]
+    snapshots = [opened.snapshot(name) for name in opened.names()]
     if as_json:
-        print_json([{"name": it.name, "kind": it.kind, "made": it.made, "size": it.size} for it in found])
+        print_json([{"name": it.name, "kind": it.kind, "made": it.made, "size": it.size} for it in snapshots])
         return
-    rows = [[it.name, it.kind, str(len(it.entries)), size(it.size)] for it in found]
+    rows = [[it.name, it.kind, str(len(it.entries)), size(it.size)] for it in snapshots]
     print_table(("snapshot", "kind", "files", "size"), rows, right=("files", "size"))
 
 
@@ -105,9 +105,9 @@ def verify(vault: To, snapshot: Name) -> None:
     from understudy.store.vault import Vault
 
     opened = Vault(vault)
-    found = opened.snapshot(snapshot)
-    opened.verify(found)
-    print(f"{_in_words(found)}, all bytes verified, no damage")
+    chosen = opened.snapshot(snapshot)
+    opened.verify(chosen)
+    print(f"{_summary(chosen)}, all bytes verified, no damage")
 
 
 @app.command()
@@ -118,17 +118,19 @@ def restore(ctx: typer.Context, vault: To, snapshot: Name, dump: Dump = None, fi
     from understudy.store.vault import Vault
 
     opened, began = Vault(vault), time.monotonic()
-    found = opened.snapshot(snapshot)
-    if found.kind == stores.KIND:
+    chosen = opened.snapshot(snapshot)
+    if chosen.kind == stores.KIND:
         where = ctx.obj.store_folder.absolute()
-        stores.restore(opened, found, where)
+        stores.restore(opened, chosen, where)
     else:
-        if (found.version == "postgresql") != (dump is not None):
-            raise InputError(f"{found.name}: is of {found.version}; give --dump FILE for postgresql, and for no other")
+        if (chosen.version == "postgresql") != (dump is not None):
+            raise InputError(
+                f"{chosen.name}: is of {chosen.version}; give --dump FILE for postgresql, and for no other"
+            )
         where = dump or _database(ctx.obj)
-        registries.restore(opened, found, where, _files(ctx.obj, dump, files))
+        registries.restore(opened, chosen, where, _files(ctx.obj, dump, files))
     seconds = time.monotonic() - began
-    print(f"{_in_words(found)}, verified and restored in {seconds:.1f} s: {where}")
+    print(f"{_summary(chosen)}, verified and restored in {seconds:.1f} s: {where}")
     if dump:
         print(f"now: pg_restore --no-owner --exit-on-error --single-transaction --dbname=EMPTY_DATABASE {dump}")
 
@@ -146,13 +148,13 @@ def _database(settings: Settings) -> Path:
     return path
 
 
-def _files(settings: Settings, dump: Path | None, given: str | None) -> "Bucket":
+def _files(settings: Settings, dump: Path | None, location: str | None) -> "Bucket":
     """The location of the registry's files."""
     from understudy.registry.relocation import location_beside
     from understudy.store.bucket import Bucket
 
     if dump is None:
         return Bucket(location_beside(_database(settings)))
-    if not given:
+    if not location:
         raise InputError("--files: say where the server's files lie, as its MLFLOW_ARTIFACTS_DESTINATION does")
-    return Bucket(given if "://" in given else Path(given).absolute().as_uri())
+    return Bucket(location if "://" in location else Path(location).absolute().as_uri())

@@ -33,13 +33,13 @@ def commit(branch: str, files: Mapping[Path, str], message: str) -> str:
         _git(top, "read-tree", parent, environment=index)
         for path, text in files.items():
             blob = _git(top, "hash-object", "-w", "--stdin", text=text)
-            place = path.parent.resolve() / path.name  # the link itself, not its target
-            entry = f"100644,{blob},{place.relative_to(top)}"
+            file_path = path.parent.resolve() / path.name  # the link itself, not its target
+            entry = f"100644,{blob},{file_path.relative_to(top)}"
             _git(top, "update-index", "--add", "--cacheinfo", entry, environment=index)
         tree = _git(top, "write-tree", environment=index)
-    made = _git(top, "commit-tree", tree, "-p", parent, "-F", "-", text=message)
-    _git(top, "branch", branch, made)
-    return made
+    new_commit = _git(top, "commit-tree", tree, "-p", parent, "-F", "-", text=message)
+    _git(top, "branch", branch, new_commit)
+    return new_commit
 
 
 def _existing(path: Path) -> Path:
@@ -62,7 +62,7 @@ def _git(folder: Path, *arguments: str, text: str = "", environment: Mapping[str
     except FileNotFoundError as error:
         raise UnderstudyError("git: it is not installed here") from error
     except subprocess.CalledProcessError as error:
-        words = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        lines = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
         kind = InputError if error.returncode == 128 else UnderstudyError
-        raise kind(f"{folder}: git {arguments[0]}: {words[-1]}") from error
+        raise kind(f"{folder}: git {arguments[0]}: {lines[-1]}") from error
     return done.stdout.strip()

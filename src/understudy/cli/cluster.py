@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from understudy.cli.compile import say_what_pods_need
+from understudy.cli.compile import print_pod_requirements
 from understudy.errors import STOPPED
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool, *, profile: 
     kube = Kube(namespace)
     cluster = submission.settings(kube)
     submission.check(kube, cluster, recipe)
-    say_what_pods_need(recipe, cluster.mount)
+    print_pod_requirements(recipe, cluster.mount)
     name = submission.submit(kube, cluster, recipe, profile=profile)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

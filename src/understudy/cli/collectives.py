@@ -12,7 +12,7 @@ def measure(namespace: str | None, pool: str, nodes: int, processes: int, quiet:
 
     kube = Kube(namespace)
     cluster = submission.settings(kube)
-    asked = Resources(pool=pool, nodes=nodes, processes=processes)
+    resources = Resources(pool=pool, nodes=nodes, processes=processes)
     if not quiet:
         typer.echo(f"all-reduce over {nodes} nodes of the pool {pool}, {processes} processes on each")
-    return collectives.measure(kube, cluster, asked, lambda line: None if quiet else typer.echo(line))
+    return collectives.measure(kube, cluster, resources, lambda line: None if quiet else typer.echo(line))

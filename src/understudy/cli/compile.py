@@ -24,25 +24,25 @@ def compile_(
     from understudy.pipelines.pods import MOUNT
     from understudy.recipe.file import read
 
-    wanted = for_pods(read(recipe, overrides or ()))
-    for path in write(wanted, images, output):
+    pod_recipe = for_pods(read(recipe, overrides or ()))
+    for path in write(pod_recipe, images, output):
         typer.echo(path)
-    say_what_pods_need(wanted, MOUNT)
+    print_pod_requirements(pod_recipe, MOUNT)
 
 
-def say_what_pods_need(recipe: "Recipe", mount: str) -> None:
+def print_pod_requirements(recipe: "Recipe", mount: str) -> None:
     """Print a note for each path or module of this machine that pods need, except those on the store's volume."""
-    for place, needed in _of_this_machine(recipe).items():
+    for field, needed in _of_this_machine(recipe).items():
         if Path(needed).is_relative_to(mount):
             continue
-        typer.echo(f"note: {place}: {needed} must exist in the pods too, under the same path or module name", err=True)
+        typer.echo(f"note: {field}: {needed} must exist in the pods too, under the same path or module name", err=True)
 
 
 def _of_this_machine(recipe: "Recipe") -> dict[str, str]:
     """The local paths and modules of a recipe, by their place in it."""
-    places = {"data.source.path": getattr(recipe.data.source, "path", None)}
+    paths = {"data.source.path": getattr(recipe.data.source, "path", None)}
     for where, model in recipe.models.items():
-        places[f"{where}.factory"] = getattr(model, "factory", None)
+        paths[f"{where}.factory"] = getattr(model, "factory", None)
         folder = getattr(model, "pretrained", None)
-        places[f"{where}.pretrained"] = folder if folder and Path(folder).is_dir() else None
-    return {place: needed for place, needed in places.items() if needed}
+        paths[f"{where}.pretrained"] = folder if folder and Path(folder).is_dir() else None
+    return {field: needed for field, needed in paths.items() if needed}

@@ -31,15 +31,15 @@ class Failures:
     """Steps that failed while others continue, perhaps for hours: reported immediately, and again at the end."""
 
     def __init__(self) -> None:
-        self._told = set[str]()
+        self._reported = set[str]()
 
     def new(self, states: "list[StepState]") -> Iterator[str]:
         """A message for each new failure."""
         if not any(state.state in ("running", "waiting") for state in states):
             return
         for state in states:
-            if state.state == "failed" and state.step not in self._told:
-                self._told.add(state.step)
+            if state.state == "failed" and state.step not in self._reported:
+                self._reported.add(state.step)
                 yield "\n".join(map(printable, f"{state.step} failed: {state.detail}".splitlines()))
 
 

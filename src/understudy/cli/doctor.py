@@ -100,11 +100,11 @@ def _show(checks: list[Check], as_json: bool, quiet: bool) -> bool:
 
 def _machine(home: Path) -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
-    wanted = ".".join(map(str, PYTHON))
+    tested_version = ".".join(map(str, PYTHON))
     yield Check(
         "python",
         version,
-        "" if sys.version_info[:2] == PYTHON else f"install Python {wanted}, the tested version",
+        "" if sys.version_info[:2] == PYTHON else f"install Python {tested_version}, the tested version",
     )
     yield Check("cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -123,14 +123,14 @@ def _libraries() -> Iterator[Check]:
         requirement = Requirement(text)
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
-        wanted = f"{requirement.name}{requirement.specifier}"
+        specification = f"{requirement.name}{requirement.specifier}"
         try:
-            found = metadata.version(requirement.name)
+            installed = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            yield Check(requirement.name, "not installed", f"python -m pip install {wanted}")
+            yield Check(requirement.name, "not installed", f"python -m pip install {specification}")
             continue
-        fits = requirement.specifier.contains(found, prereleases=True)
-        yield Check(requirement.name, found, "" if fits else f"python -m pip install {wanted}")
+        fits = requirement.specifier.contains(installed, prereleases=True)
+        yield Check(requirement.name, installed, "" if fits else f"python -m pip install {specification}")
 
 
 def _gpu() -> Check:

@@ -43,11 +43,11 @@ def checks(kube: Kube, absent: Container[str] = ()) -> Iterator[Check]:
     yield rights(kube, submission.ACCOUNT, absent)
     for account in KFP:
         try:
-            found = kube.call(kube.core.read_namespaced_service_account, account, kube.namespace)
+            account_object = kube.call(kube.core.read_namespaced_service_account, account, kube.namespace)
         except Refused:
             yield Check(f"rights of {account}", "cannot be seen from this account")
             continue
-        if found:
+        if account_object:
             yield rights(kube, account, absent)
             yield from _writer(kube, account)
 
@@ -60,24 +60,24 @@ def rights(kube: Kube, account: str, absent: Container[str] = ()) -> Check:
         account: the ServiceAccount's name.
         absent: API groups of operators that the cluster does not have.
     """
-    what = f"rights of {account}"
+    subject = f"rights of {account}"
     if not kube.allows("create", "authorization.k8s.io", "subjectaccessreviews", namespaced=False):
-        return Check(what, "cannot be seen from this account")
+        return Check(subject, "cannot be seen from this account")
     needs = [right for right in NEEDS if right[1] not in absent]
     denied = [f"{verb} {kind}" for verb, group, kind in needs if not kube.allows(verb, group, kind, account=account)]
     if account in KFP and not kube.allows(*TOKEN, account=account, name=account):
         denied.append(f"{TOKEN[0]} {TOKEN[2]} of itself, with which it signs in to MLflow")
     if not denied:
-        return Check(what, "what runs need")
+        return Check(subject, "what runs need")
     binds = f"with {KFP[account]} (docs/operating/kfp.md)" if account in KFP else "one of manifests/overlays"
     fix = f"kubectl apply -k {binds} binds the Role {submission.ACCOUNT}"
-    return Check(what, f"it may not {', '.join(denied)}", fix)
+    return Check(subject, f"it may not {', '.join(denied)}", fix)
 
 
 def _writer(kube: Kube, account: str) -> Iterator[Check]:
     """Check that MLflow's settings let the account write; nothing if they have no accounts."""
-    found = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
-    text = (found or {}).get("data", {}).get("accounts.yaml")
+    config_map = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    text = (config_map or {}).get("data", {}).get("accounts.yaml")
     if not text:
         return
     teams = yaml.safe_load(text.replace("$(NAMESPACE)", kube.namespace)).get("teams", {}).values()

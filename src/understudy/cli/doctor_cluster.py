@@ -65,12 +65,12 @@ def checks(namespace: str | None) -> Iterator[Check]:
     yield from _seen("network", lambda: [_network(kube)])
 
 
-def _seen(what: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+def _seen(subject: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     """The checks, as far as this account may read the objects."""
     try:
         yield from checks()
     except Refused as error:
-        yield Check(what, "cannot be seen from this account", str(error))
+        yield Check(subject, "cannot be seen from this account", str(error))
 
 
 def _operator(kube: Kube, cluster: Cluster) -> Iterator[Check]:
@@ -93,12 +93,12 @@ def _runtime(kube: Kube, cluster: Cluster) -> Check:
 
 
 def _claim(kube: Kube, cluster: Cluster) -> Check:
-    found = kube.call(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
-    if found is None:
+    claim = kube.call(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
+    if claim is None:
         return Check("claim", f"{cluster.claim} is not there", "kubectl apply -k one of manifests/overlays")
-    modes, phase = ", ".join(found["spec"]["accessModes"]), found["status"].get("phase", "Pending")
+    modes, phase = ", ".join(claim["spec"]["accessModes"]), claim["status"].get("phase", "Pending")
     enough = ("ReadWriteMany", "ReadWriteOnce") if cluster.one_node else ("ReadWriteMany",)
-    if not set(enough) & set(found["spec"]["accessModes"]):
+    if not set(enough) & set(claim["spec"]["accessModes"]):
         fix = "give it a storage class that is ReadWriteMany; docs/operating/cluster.md: Without ReadWriteMany"
         return Check("claim", f"{cluster.claim} is {modes}", fix)
     fix = "" if phase == "Bound" else "is there a storage class that provides ReadWriteMany? kubectl describe pvc says"
@@ -110,8 +110,8 @@ def _unprepared(kube: Kube) -> str:
     job = kube.call(kube.batch.read_namespaced_job, "understudy-prepare-store", kube.namespace)
     if job is None or job.get("status", {}).get("succeeded"):
         return ""
-    asked = f"kubectl -n {kube.namespace} logs job/understudy-prepare-store"
-    return f"not ready yet: {asked} says why when it stays so; is its root writable for group 1000?"
+    command = f"kubectl -n {kube.namespace} logs job/understudy-prepare-store"
+    return f"not ready yet: {command} says why when it stays so; is its root writable for group 1000?"
 
 
 def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
@@ -120,11 +120,11 @@ def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
         return
     yield doctor_operators.kueue(kube)
     yield from _seen("Kueue's settings", lambda: [doctor_operators.queueing(kube, cluster)])
-    found = submission.queue(kube, cluster.queue)
-    fix = "" if found else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
+    queue_object = submission.queue(kube, cluster.queue)
+    fix = "" if queue_object else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
     yield Check("queue", cluster.queue, fix)
-    if found:
-        yield from _quotas(kube, cluster, found["spec"].get("clusterQueue", ""))
+    if queue_object:
+        yield from _quotas(kube, cluster, queue_object["spec"].get("clusterQueue", ""))
 
 
 def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
@@ -158,20 +158,20 @@ def _shut_out(kube: Kube, queue: KubernetesObject) -> str:
 
 def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
     """A flavor's node labels; None when there is no such flavor."""
-    found = kube.call(kube.custom.get_cluster_custom_object, KUEUE, kube.kueue, "resourceflavors", flavor)
-    return dict(found.get("spec", {}).get("nodeLabels", {})) if found else None
+    flavor_object = kube.call(kube.custom.get_cluster_custom_object, KUEUE, kube.kueue, "resourceflavors", flavor)
+    return dict(flavor_object.get("spec", {}).get("nodeLabels", {})) if flavor_object else None
 
 
 def _lacking(name: str, groups: list[KubernetesObject], labels: dict[str, dict[str, str] | None], pool: Pool) -> str:
     """The fix if a cluster queue cannot admit a job of a pool; empty if it can."""
-    asked = {"cpu", "memory"} | ({pool.gpu} if pool.gpu else set())
+    needed_resources = {"cpu", "memory"} | ({pool.gpu} if pool.gpu else set())
     if pool.gpu and not any(pool.gpu in group["coveredResources"] for group in groups):
         return f"give ClusterQueue {name} a quota for {pool.gpu}: without one it admits no job that asks for any"
     for group in groups:
-        if not asked & set(group["coveredResources"]):
+        if not needed_resources & set(group["coveredResources"]):
             continue
-        known = [labels[flavor["name"]] for flavor in group["flavors"]]
-        flavors = [found for found in known if found is not None]
+        all_labels = [labels[flavor["name"]] for flavor in group["flavors"]]
+        flavors = [flavor_labels for flavor_labels in all_labels if flavor_labels is not None]
         keys = {key for flavor in flavors for key in flavor}
         if not any(_fits(flavor, keys, pool) for flavor in flavors):
             return f"give ClusterQueue {name} a ResourceFlavor with the pool's labels"
@@ -191,9 +191,9 @@ def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:
     for name, pool in sorted(cluster.pools.items()):
         fitting = [node for node in nodes if has_labels(node, pool.node_selector)]
         gpus = [node["status"]["allocatable"].get(pool.gpu or "", "0") for node in fitting]
-        found = f"{len(fitting)} nodes" + (f", {' + '.join(gpus)} {pool.gpu}" if pool.gpu else "")
+        seen = f"{len(fitting)} nodes" + (f", {' + '.join(gpus)} {pool.gpu}" if pool.gpu else "")
         fix = "" if fitting else "no node has its labels now; an autoscaler may add some, or correct node_selector"
-        yield Check(f"pool {name}", found, fix or _open_to_all(cluster, pool, fitting))
+        yield Check(f"pool {name}", seen, fix or _open_to_all(cluster, pool, fitting))
 
 
 def _open_to_all(cluster: Cluster, pool: Pool, nodes: list[KubernetesObject]) -> str:
@@ -208,18 +208,18 @@ def _open_to_all(cluster: Cluster, pool: Pool, nodes: list[KubernetesObject]) ->
 
 
 def _mlflow(kube: Kube) -> Check:
-    found = kube.call(kube.core.read_namespaced_endpoints, "mlflow", kube.namespace)
-    if found is None:
+    endpoints = kube.call(kube.core.read_namespaced_endpoints, "mlflow", kube.namespace)
+    if endpoints is None:
         return Check("mlflow", "no Service mlflow here; MLFLOW_TRACKING_URI in the environment ConfigMap counts")
     # Readiness is the server's answer at /health, which needs no authentication.
-    ready = any(subset.get("addresses") for subset in found.get("subsets", ()))
-    asked = f"kubectl -n {kube.namespace} logs deployment/mlflow, or describe pod -l app.kubernetes.io/name=mlflow"
-    return Check("mlflow", "ready" if ready else "not ready", "" if ready else asked)
+    ready = any(subset.get("addresses") for subset in endpoints.get("subsets", ()))
+    command = f"kubectl -n {kube.namespace} logs deployment/mlflow, or describe pod -l app.kubernetes.io/name=mlflow"
+    return Check("mlflow", "ready" if ready else "not ready", "" if ready else command)
 
 
 def _network(kube: Kube) -> Check:
     """Check that ranks are isolated from other pods: runs start without the policy, so nothing else reports it."""
     if kube.has_policy(network.RANKS):
         return Check("network", f"NetworkPolicy {network.RANKS}, where the cluster's network enforces policies")
-    found = f"no NetworkPolicy {network.RANKS}: every pod that reaches a rank may speak to it, and ranks to everybody"
-    return Check("network", f"{found}; one of manifests/overlays brings it")
+    seen = f"no NetworkPolicy {network.RANKS}: every pod that reaches a rank may speak to it, and ranks to everybody"
+    return Check("network", f"{seen}; one of manifests/overlays brings it")

@@ -40,7 +40,7 @@ def checks(folder: Path) -> Iterator[Check]:
         fix = "install kubectl or kustomize: without one, only the files are read, and not what becomes of them"
         yield Check("kustomize", "neither kubectl nor kustomize is installed", fix)
     built = _built(command, folder) if command else {folder.resolve(): []}
-    paths = list(dict.fromkeys(path for one in built for path in manifests.files(one)))
+    paths = list(dict.fromkeys(path for built_folder in built for path in manifests.files(built_folder)))
     source = list(manifests.lines(paths))
     settings = manifests.settings(paths)
     if not settings:
@@ -53,11 +53,11 @@ def checks(folder: Path) -> Iterator[Check]:
     yield from _release(source, settings)
     if settings["environment"] == "production":
         yield from _production(source)
-    things = [thing for objects in built.values() for thing in objects]
-    yield from _images(things, settings["environment"])
-    yield from _unprotected(things)
-    yield from _unfit(things)
-    yield from _jobs(things, _place(source, "cluster.yaml:"))
+    manifest_objects = [manifest_object for objects in built.values() for manifest_object in objects]
+    yield from _images(manifest_objects, settings["environment"])
+    yield from _unprotected(manifest_objects)
+    yield from _unfit(manifest_objects)
+    yield from _jobs(manifest_objects, _location_of(source, "cluster.yaml:"))
 
 
 def _built(command: list[str], folder: Path) -> dict[Path, Things]:
@@ -65,42 +65,42 @@ def _built(command: list[str], folder: Path) -> dict[Path, Things]:
     built: dict[Path, Things] = {}
     waiting = [folder.resolve()]
     while waiting:
-        one = waiting.pop(0)
-        if one in built:
+        current = waiting.pop(0)
+        if current in built:
             continue
-        address = manifests.settings(manifests.files(one)).get("repository", "")
-        built[one] = manifests.rendered(command, one)
-        waiting += manifests.folders(one, built[one], address)
+        address = manifests.settings(manifests.files(current)).get("repository", "")
+        built[current] = manifests.rendered(command, current)
+        waiting += manifests.folders(current, built[current], address)
     return built
 
 
-def _place(source: list[Line], text: str) -> str:
+def _location_of(source: list[Line], text: str) -> str:
     """The file and line of a text; the text itself if there is none."""
     return next((line.location for line in source if text in line.text), text)
 
 
 def _placeholders(source: list[Line]) -> Iterator[Check]:
     for line in source:
-        if found := PLACEHOLDER.search(line.text):
+        if match := PLACEHOLDER.search(line.text):
             key = line.text.partition(":")[0].strip(" -")
-            yield Check(line.location, f"{key}: {found[0]} is a placeholder", "put your own in")
+            yield Check(line.location, f"{key}: {match[0]} is a placeholder", "put your own in")
 
 
 def _release(source: list[Line], settings: dict[str, str]) -> Iterator[Check]:
     """Check that the release names its images, in production by digest."""
-    place = _place(source, "  release:")
+    where = _location_of(source, "  release:")
     named = settings["release"].split(" ")
-    if [one.partition(":")[0] for one in named] != list(IMAGES):
+    if [image.partition(":")[0] for image in named] != list(IMAGES):
         yield Check(
-            place, f"release: {settings['release']}", f"name {', '.join(IMAGES)} in this order, a blank between"
+            where, f"release: {settings['release']}", f"name {', '.join(IMAGES)} in this order, a blank between"
         )
         return
-    for one in named:
-        if settings["environment"] == "production" and not DIGEST.search(one):
+    for image in named:
+        if settings["environment"] == "production" and not DIGEST.search(image):
             fix = "write NAME:TAG@sha256:DIGEST: a tag can be moved to another image"
-            yield Check(place, f"release: {one} has no digest", fix)
-        elif not one.partition(":")[2]:
-            yield Check(place, f"release: {one} has no tag", "write NAME:TAG")
+            yield Check(where, f"release: {image} has no digest", fix)
+        elif not image.partition(":")[2]:
+            yield Check(where, f"release: {image} has no tag", "write NAME:TAG")
 
 
 def _production(source: list[Line]) -> Iterator[Check]:
@@ -153,13 +153,13 @@ def _releases(things: Things) -> dict[str, Version]:
             named.append((spec["url"], spec["ref"].get("tag", "")))
         elif thing["kind"] == "HelmRelease":
             named.append((spec["chart"]["spec"]["chart"], spec["chart"]["spec"]["version"]))
-    found = {
+    releases = {
         name: operators.release(revision)
         for address, revision in named
         for part, name in RELEASED.items()
         if part in address
     }
-    return {name: version for name, version in found.items() if version}
+    return {name: version for name, version in releases.items() if version}
 
 
 def _unfit(things: Things) -> Iterator[Check]:
@@ -167,51 +167,51 @@ def _unfit(things: Things) -> Iterator[Check]:
     releases = _releases(things)
     used = dict.fromkeys(tuple(thing["apiVersion"].split("/")) for thing in things if "/" in thing["apiVersion"])
     for group, version in used:
-        known = [one for one in operators.SERVED if one.group == group and one.operator in releases]
-        if not known:
+        apis = [api for api in operators.SERVED if api.group == group and api.operator in releases]
+        if not apis:
             continue
-        release = releases[known[0].operator]
-        serves = frozenset(one.version for one in known if one.is_in(release))
-        what = f"{known[0].operator} {operators.shown(release)}"
-        yield Check(what, f"{group}/{version}", operators.other_version(group, version, serves))
+        release = releases[apis[0].operator]
+        serves = frozenset(api.version for api in apis if api.is_in(release))
+        subject = f"{apis[0].operator} {operators.shown(release)}"
+        yield Check(subject, f"{group}/{version}", operators.other_version(group, version, serves))
 
 
-def _jobs(things: Things, place: str) -> Iterator[Check]:
+def _jobs(things: Things, where: str) -> Iterator[Check]:
     """Check that the settings of jobs fit the other objects."""
     for thing in things:
         if manifests.is_named(thing, "ConfigMap", CONFIG) and "cluster.yaml" in thing["data"]:
             try:
-                cluster = read(thing["data"]["cluster.yaml"], place)
+                cluster = read(thing["data"]["cluster.yaml"], where)
             except InputError as error:
-                yield Check(place, "cannot be used", str(error))
+                yield Check(where, "cannot be used", str(error))
                 return
-            yield from _lacking(things, cluster, place)
+            yield from _lacking(things, cluster, where)
 
 
-def _lacking(things: Things, cluster: Cluster, place: str) -> Iterator[Check]:
+def _lacking(things: Things, cluster: Cluster, where: str) -> Iterator[Check]:
     def has(kind: str, name: str) -> bool:
         return any(manifests.is_named(thing, kind, name) for thing in things)
 
     releases = _releases(things)
     if cluster.queue and not has("LocalQueue", cluster.queue):
-        yield Check(place, f"queue: there is no LocalQueue {cluster.queue}", "add components/kueue, or leave queue out")
+        yield Check(where, f"queue: there is no LocalQueue {cluster.queue}", "add components/kueue, or leave queue out")
     if cluster.queue and "Kueue" in releases:
         fix = operators.queueing(releases["Kueue"], releases.get("Trainer"), cluster.launcher)
         yield Check(f"Kueue {operators.shown(releases['Kueue'])}", f"queues {cluster.launcher}s", fix)
     if cluster.kind is TRAINJOB and not has("TrainingRuntime", trainjob.RUNTIME):
         fix = "add components/trainer to the overlay, or leave launcher out"
-        yield Check(place, f"launcher: there is no TrainingRuntime {trainjob.RUNTIME}", fix)
+        yield Check(where, f"launcher: there is no TrainingRuntime {trainjob.RUNTIME}", fix)
     if cluster.kind is TRAINJOB and releases.get("Trainer", operators.TRAINER) < operators.TRAINER:
-        yield Check(place, "launcher: the Trainer is too old", f"take {operators.shown(operators.TRAINER)} or later")
-    yield from _claim(things, cluster, place)
+        yield Check(where, "launcher: the Trainer is too old", f"take {operators.shown(operators.TRAINER)} or later")
+    yield from _claim(things, cluster, where)
 
 
-def _claim(things: Things, cluster: Cluster, place: str) -> Iterator[Check]:
-    found = [thing for thing in things if manifests.is_named(thing, "PersistentVolumeClaim", cluster.claim)]
-    if not found:
-        yield Check(place, f"claim: there is no claim {cluster.claim}", "give the claim of base/claim.yaml this name")
-    for claim in found:
+def _claim(things: Things, cluster: Cluster, where: str) -> Iterator[Check]:
+    claims = [thing for thing in things if manifests.is_named(thing, "PersistentVolumeClaim", cluster.claim)]
+    if not claims:
+        yield Check(where, f"claim: there is no claim {cluster.claim}", "give the claim of base/claim.yaml this name")
+    for claim in claims:
         modes = claim["spec"]["accessModes"]
         if "ReadWriteMany" not in modes and not cluster.one_node:
             fix = "set one_node: true; docs/operating/cluster.md: Without ReadWriteMany"
-            yield Check(place, f"claim: {cluster.claim} is {', '.join(modes)}", fix)
+            yield Check(where, f"claim: {cluster.claim} is {', '.join(modes)}", fix)

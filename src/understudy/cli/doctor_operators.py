@@ -16,13 +16,13 @@ STORE = "secret-store"
 
 def fields(kube: Kube, kind: JobKind) -> Check:
     """Check that the type of the cluster's jobs has the fields that we set."""
-    what = f"{kind.plural}.{kind.api_version}"
-    known = kube.fields(kind)
-    if known is None:
-        return Check(what, "there")
-    lacking = [field for field in kind.fields if field not in known]
+    subject = f"{kind.plural}.{kind.api_version}"
+    served_fields = kube.fields(kind)
+    if served_fields is None:
+        return Check(subject, "there")
+    lacking = [field for field in kind.fields if field not in served_fields]
     fix = f"install {kind.operator}: the version here cannot run our jobs"
-    return Check(what, f"has no {', '.join(lacking)}" if lacking else "there", fix if lacking else "")
+    return Check(subject, f"has no {', '.join(lacking)}" if lacking else "there", fix if lacking else "")
 
 
 def kueue(kube: Kube) -> Check:
@@ -34,33 +34,33 @@ def kueue(kube: Kube) -> Check:
 def queueing(kube: Kube, cluster: Cluster) -> Check:
     """Check that Kueue manages the cluster's kind of job: it lets an unmanaged job wait forever."""
     framework = f"{cluster.kind.group}/{cluster.kind.name.lower()}"
-    what = f"Kueue manages {cluster.kind.name}s"
+    subject = f"Kueue manages {cluster.kind.name}s"
     try:
-        found = kube.call(kube.core.read_namespaced_config_map, KUEUE_CONFIG, KUEUE_NAMESPACE)
+        config_map = kube.call(kube.core.read_namespaced_config_map, KUEUE_CONFIG, KUEUE_NAMESPACE)
     except Refused:
-        found = None
-    if found is None:
+        config_map = None
+    if config_map is None:
         note = f"Kueue {shown(PYTORCHJOBS_OFF)} and later does so for PyTorchJobs only when told"
-        return Check(what, f"not known: ConfigMap {KUEUE_CONFIG} of {KUEUE_NAMESPACE} cannot be seen; {note}")
-    told = yaml.safe_load(found["data"]["controller_manager_config.yaml"]) or {}
-    managed = (told.get("integrations") or {}).get("frameworks") or ()
+        return Check(subject, f"not known: ConfigMap {KUEUE_CONFIG} of {KUEUE_NAMESPACE} cannot be seen; {note}")
+    config = yaml.safe_load(config_map["data"]["controller_manager_config.yaml"]) or {}
+    managed = (config.get("integrations") or {}).get("frameworks") or ()
     if framework in managed:
-        return Check(what, "yes")
+        return Check(subject, "yes")
     where = f"ConfigMap {KUEUE_CONFIG} in namespace {KUEUE_NAMESPACE}"
-    return Check(what, "no", f"list {framework} in integrations.frameworks of {where}, and restart Kueue")
+    return Check(subject, "no", f"list {framework} in integrations.frameworks of {where}, and restart Kueue")
 
 
 def external_secrets(kube: Kube) -> Iterator[Check]:
     """Check that the operator serves the version of our objects, if credentials are in an external store."""
-    found = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
-    if STORE not in found["data"]:
+    config_map = kube.call(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    if STORE not in config_map["data"]:
         return
     served = kube.serves(SECRETS, "externalsecrets")
     shows = ", ".join(sorted(served)) or "not there"
-    yield Check(f"externalsecrets.{SECRETS}", shows, "" if _has_older(kube, served) else _wanted(served))
+    yield Check(f"externalsecrets.{SECRETS}", shows, "" if _has_older(kube, served) else _fix_for_version(served))
 
 
-def _wanted(served: frozenset[str]) -> str:
+def _fix_for_version(served: frozenset[str]) -> str:
     return other_version(SECRETS, "v1", served)
 
 

@@ -14,14 +14,14 @@ from understudy.recipe import yaml
 CONFIDENCE = 0.95
 MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 CAREFUL = 0.1  # the largest margin that is useful to most users
-SPARE = 1.3  # times the minimum of test texts: the size of a split by content is approximate
+SPARE = 1.3  # times the minimum of test documents: the size of a split by content is approximate
 SPREAD = 2  # standard deviations that a split by content may be smaller than its share
 LEAST_SIDE, LARGEST_SIDE = 8, 64  # pixels
 STEPS = 600  # of a training, approximately; some minutes on two cores
 SHARE = 0.2
 
 HEAD = """\
-# {found}
+# {data}
 # What there is to set, with every default: docs/using/recipes.md, or understudy recipe show {file}
 {named}    # also names the experiment and the registered model in MLflow
 task: {task}
@@ -93,11 +93,11 @@ gate:
 """
 
 
-def text(found: Images | Documents, name: str, path: str, file: str) -> str:
+def text(data: Images | Documents, name: str, path: str, file: str) -> str:
     """A recipe's YAML.
 
     Args:
-        found: the folder's contents.
+        data: the folder's contents.
         name: the recipe's name.
         path: the folder's path in the recipe.
         file: the recipe's file, for comments.
@@ -106,73 +106,73 @@ def text(found: Images | Documents, name: str, path: str, file: str) -> str:
         InputError: there is too little data for any gate.
     """
     quoted = json.dumps(path, ensure_ascii=False)
-    if isinstance(found, Images):
-        task, rest = "image-classification", _images(found, quoted)
+    if isinstance(data, Images):
+        task, sections = "image-classification", _images(data, quoted)
     else:
-        task, rest = "causal-lm", _texts(found, quoted)
+        task, sections = "causal-lm", _texts(data, quoted)
     # A folder called null, or with a line break in its name, must not change the meaning of the YAML.
-    named, sentence = yaml.dump({"name": name}).strip(), " ".join(described(found).split())
-    return HEAD.format(found=sentence, file=file, named=named, task=task) + rest
+    named, sentence = yaml.dump({"name": name}).strip(), " ".join(described(data).split())
+    return HEAD.format(data=sentence, file=file, named=named, task=task) + sections
 
 
-def described(found: Images | Documents) -> str:
+def described(data: Images | Documents) -> str:
     """A sentence that describes a folder's contents."""
-    own = f"{found.train:,} to train on and {found.test:,} to test on" if found.test else f"{found.train:,}"
-    if isinstance(found, Documents):
-        return f"{own} documents (*{found.suffix}), {found.length / 1e6:,.3g} MB of text"
-    labels = ", ".join(found.labels[:4]) + (", ..." if len(found.labels) > 4 else "")
-    colour = "grey" if found.channels == 1 else "colour"
-    return f"{own} images in {colour} with {len(found.labels)} labels ({labels}), {found.side} pixels wide or high"
+    counts = f"{data.train:,} to train on and {data.test:,} to test on" if data.test else f"{data.train:,}"
+    if isinstance(data, Documents):
+        return f"{counts} documents (*{data.suffix}), {data.length / 1e6:,.3g} MB of text"
+    labels = ", ".join(data.labels[:4]) + (", ..." if len(data.labels) > 4 else "")
+    colour = "grey" if data.channels == 1 else "colour"
+    return f"{counts} images in {colour} with {len(data.labels)} labels ({labels}), {data.side} pixels wide or high"
 
 
-def notes(found: Images | Documents) -> list[str]:
+def notes(data: Images | Documents) -> list[str]:
     """Notes on contents that a user may not expect."""
-    said = [f"not read: {found.unread}"] if found.unread else []
-    if isinstance(found, Documents):
-        return said
-    said += lookalikes(found.labels)
-    if found.is_deep:
-        said.append("images in deeper folders have the label of the first one")
-    if (margin := _margin(_tested(found))) and margin > CAREFUL:
+    lines = [f"not read: {data.unread}"] if data.unread else []
+    if isinstance(data, Documents):
+        return lines
+    lines += lookalikes(data.labels)
+    if data.is_deep:
+        lines.append("images in deeper folders have the label of the first one")
+    if (margin := _margin(_tested(data))) and margin > CAREFUL:
         least = _least(CAREFUL)
-        enough = f"{least} to test on" if found.test else f"{_in_all(least)} in all"
-        said.append(
+        enough = f"{least} to test on" if data.test else f"{_in_all(least)} in all"
+        lines.append(
             f"few images: a gate with a margin of {margin:g} lets a student pass that answers much worse than its "
             f"teacher; with {enough}, a margin of {CAREFUL:g} would do"
         )
-    return said
+    return lines
 
 
-def _images(found: Images, path: str) -> str:
-    tested = _tested(found)
+def _images(images: Images, path: str) -> str:
+    tested = _tested(images)
     margin = _margin(tested)
     if margin is None:
         least = _least(MARGINS[-1])
-        if found.test:
-            raise InputError(f"{found.test} images to test on are too few: it takes {least}")
+        if images.test:
+            raise InputError(f"{images.test} images to test on are too few: it takes {least}")
         raise InputError(
-            f"{found.train} images are too few: a fifth of them, more or less, is tested on, and a gate takes {least} "
+            f"{images.train} images are too few: a fifth of them, more or less, is tested on, and a gate takes {least} "
             f"for that; with {_in_all(least)} in all there are so many"
         )
-    side = max(LEAST_SIDE, min(LARGEST_SIDE, found.side // 4 * 4))
+    side = max(LEAST_SIDE, min(LARGEST_SIDE, images.side // 4 * 4))
     kind, teacher, student = _vit(side) if side < 16 else _resnet()
     return IMAGES.format(
         path=path,
-        split=_split(found.test, SHARE),
+        split=_split(images.test, SHARE),
         size=side,
-        channels=found.channels,
+        channels=images.channels,
         type=kind,
         teacher=teacher,
         student=student,
-        epochs=_epochs(found.train, 64, 30),
+        epochs=_epochs(images.train, 64, 30),
         margin=margin,
         why=f"{tested:,} test images or more can show {_rounded(detectable_loss(tested, CONFIDENCE))}",
     )
 
 
-def _tested(found: Images) -> int:
+def _tested(images: Images) -> int:
     """The number of test images; for a share by content, a number that is almost always reached."""
-    return found.test or _by_content(found.train)
+    return images.test or _by_content(images.train)
 
 
 def _by_content(images: int) -> int:
@@ -215,21 +215,21 @@ def _vit(side: int) -> tuple[str, str, str]:
     return "vit", f"{{hidden_size: 96, {large}}}", f"{{hidden_size: 32, {small}}}"
 
 
-def _texts(found: Documents, path: str) -> str:
+def _texts(texts: Documents, path: str) -> str:
     least = least_examples(CONFIDENCE)
-    share = max(SHARE, round(SPARE * least / found.train, 2)) if found.test is None else 0.0
-    if share > 0.5 or (found.test is not None and found.test < least):
+    share = max(SHARE, round(SPARE * least / texts.train, 2)) if texts.test is None else 0.0
+    if share > 0.5 or (texts.test is not None and texts.test < least):
         raise InputError(
-            f"{described(found)}: too few, since the gate compares documents and needs {least} to test on"
-            f"{'' if found.test is not None else f', of {math.ceil(2 * SPARE * least)} in all'}. A file is a document; "
+            f"{described(texts)}: too few, since the gate compares documents and needs {least} to test on"
+            f"{'' if texts.test is not None else f', of {math.ceil(2 * SPARE * least)} in all'}. A file is a document; "
             "split long ones, such as a book into its chapters or pages"
         )
-    sequences = found.length // 3 // 128  # about three bytes a token
+    sequences = texts.length // 3 // 128  # about three bytes a token
     return TEXTS.format(
         path=path,
-        suffix=found.suffix,
-        split=_split(found.test, share),
-        vocabulary=2048 if found.length < 4e6 else 4096,
+        suffix=texts.suffix,
+        split=_split(texts.test, share),
+        vocabulary=2048 if texts.length < 4e6 else 4096,
         epochs=_epochs(sequences, 16, 10),
     )
 

@@ -39,19 +39,19 @@ def init(
     from understudy.cli.recipe import checked
     from understudy.data.survey import survey
 
-    found = survey(folder)
+    contents = survey(folder)
     name = _name(folder.resolve().name)
     path = output or Path(f"{name}.yaml")
-    _write(path, text(found, name, _from(path, folder), str(path)))
+    _write(path, text(contents, name, _from(path, folder), str(path)))
     try:
-        _, looked = checked(path, ())
+        _, findings = checked(path, ())
     except InputError:
         path.unlink()  # the error is about the folder, so the recipe is of no use
         raise
-    typer.echo(f"found in {folder}: {described(found)}")
-    for note in (*notes(found), *looked.notes):
+    typer.echo(f"found in {folder}: {described(contents)}")
+    for note in (*notes(contents), *findings.notes):
         typer.echo(f"note: {printable(note)}")
-    _say_next(path)
+    _print_next_steps(path)
 
 
 def _write_example(example: Example, folder: Path, path: Path) -> None:
@@ -60,7 +60,7 @@ def _write_example(example: Example, folder: Path, path: Path) -> None:
     recipe = (files("understudy") / "recipes" / f"{example}.yaml").read_text(encoding="utf-8")
     _write(path, recipe)
     typer.echo(f"example {example}: {recipe.splitlines()[0].removeprefix('# ')}")
-    _say_next(path)
+    _print_next_steps(path)
 
 
 def _write(path: Path, recipe: str) -> None:
@@ -84,16 +84,16 @@ def _write(path: Path, recipe: str) -> None:
         ) from error
 
 
-def _say_next(path: Path) -> None:
+def _print_next_steps(path: Path) -> None:
     typer.echo(f"wrote {path}")
     typer.echo(f"next: understudy recipe check {path}; understudy plan {path} (memory, time); understudy run {path}")
 
 
 def _name(folder: str) -> str:
     """A recipe's name from a folder's: lower-case letters, digits and dashes, starting with a letter."""
-    words = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")
-    fits = len(words) > 1 and words[0].isalpha()
-    return (words if fits else f"data-{words}")[:40].strip("-")
+    dashed = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")
+    fits = len(dashed) > 1 and dashed[0].isalpha()
+    return (dashed if fits else f"data-{dashed}")[:40].strip("-")
 
 
 def _from(path: Path, folder: Path) -> str:

@@ -22,11 +22,11 @@ def list_(
     namespace: Namespace = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
     """List runs and trainings, the oldest first, and which of them are orphans."""
-    found = _cluster_jobs(namespace)
+    jobs = _cluster_jobs(namespace)
     if as_json:
-        print_json([one.__dict__ for one in found])
+        print_json([job.__dict__ for job in jobs])
         return
-    rows = [[one.name, one.kind, one.run, one.step, one.stage, duration(one.age), one.orphan] for one in found]
+    rows = [[job.name, job.kind, job.run, job.step, job.stage, duration(job.age), job.orphan] for job in jobs]
     print_table(("name", "kind", "run", "step", "state", "age", "orphan"), rows)
 
 
@@ -48,16 +48,16 @@ def gc(
     """Remove orphans: trainings whose run has ended, was terminated, or no longer exists."""
     from understudy.runs.orphans import remove
 
-    left = [one for one in _cluster_jobs(namespace) if one.orphan]
-    for one in left:
-        print(f"{one.name}: {one.orphan}")
-    if not left:
+    orphans = [orphan for orphan in _cluster_jobs(namespace) if orphan.orphan]
+    for orphan in orphans:
+        print(f"{orphan.name}: {orphan.orphan}")
+    if not orphans:
         print("there are no orphans")
     elif yes or typer.confirm("Remove all this?"):
         kube = _namespace(namespace)
-        for one in left:
-            remove(kube, one)
-        print(f"{len(left)} removed")
+        for orphan in orphans:
+            remove(kube, orphan)
+        print(f"{len(orphans)} removed")
 
 
 def _cluster_jobs(namespace: str | None) -> "list[ClusterJob]":

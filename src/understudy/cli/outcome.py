@@ -102,19 +102,19 @@ def _registered(run: Run, registration: Registered) -> str:
 def _problems(run: Run, code: int, located: Callable[[str], str]) -> list[str]:
     if code in (DONE, REJECTED):
         return []
-    found = [run.state(path.stem) for path in sorted((run.folder / "steps").glob("*.json"))]
-    states = [state for state in found if state]
+    all_states = [run.state(path.stem) for path in sorted((run.folder / "steps").glob("*.json"))]
+    states = [state for state in all_states if state]
     if code == STOPPED:
         return [state.detail for state in states if state.state == "stopped"] or ["stopped; run again to resume"]
-    told = dict.fromkeys(f"error: {located(state.detail)}" for state in states if state.state == "failed")
-    return list(told) or [_silent_end(run, states)]
+    errors = dict.fromkeys(f"error: {located(state.detail)}" for state in states if state.state == "failed")
+    return list(errors) or [_silent_end(run, states)]
 
 
 def _silent_end(run: Run, states: list[StepState]) -> str:
     unfinished = [state.step for state in states if state.state in ("running", "waiting")]
-    what = f"the process of step {unfinished[0]} ended without an outcome" if unfinished else "the pipeline ended early"
+    end = f"the process of step {unfinished[0]} ended without an outcome" if unfinished else "the pipeline ended early"
     log = os.path.relpath(run.folder / "logs" / "pipeline.log")
-    return f"error: {what}; its output is in {log}. Run again to go on."
+    return f"error: {end}; its output is in {log}. Run again to go on."
 
 
 def results(measures: Measures) -> Table:

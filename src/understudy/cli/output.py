@@ -23,14 +23,14 @@ def print_error(message: str) -> None:
         print(f"error: {message}", file=sys.stderr)
 
 
-def watched(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
+def watched(items: Iterable[Item], total: int, description: str) -> Iterable[Item]:
     """The same items; on a terminal, with a progress bar on stderr."""
     if not sys.stderr.isatty():
         return items
     from rich.console import Console
     from rich.progress import track
 
-    return track(items, what, total=total, console=Console(stderr=True), transient=True)
+    return track(items, description, total=total, console=Console(stderr=True), transient=True)
 
 
 def print_json(value: object) -> None:

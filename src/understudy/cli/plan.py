@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli.output import print_json, watched
-from understudy.cli.plan_words import Answer, say, say_run, say_trainings
+from understudy.cli.plan_text import Answer, print_plan, print_run, print_trainings
 from understudy.cli.recipe import Overrides, RecipePath
 from understudy.errors import InputError
 
@@ -61,9 +61,9 @@ def plan(
     from understudy.plan.ranking import workers
     from understudy.plan.whole_run import whole_run
 
-    known = kinds.table(table)
-    if hardware and hardware not in known:
-        raise typer.BadParameter(f"{hardware} is not in the table ({', '.join(known)})", param_hint="--hardware")
+    rows = kinds.table(table)
+    if hardware and hardware not in rows:
+        raise typer.BadParameter(f"{hardware} is not in the table ({', '.join(rows)})", param_hint="--hardware")
     written, _ = checked(recipe, overrides or (), elsewhere=True)
     try:
         trainings = list(jobs(written.recipe))
@@ -72,18 +72,18 @@ def plan(
         with workers() as pool:
             here = gpus()
             answered = partial(_answer, examples=examples, pool=pool, every=every, write=write)
-            answers = [answered(job, machine_for(job, hardware, known, here)) for job in trainings]
+            answers = [answered(job, machine_for(job, hardware, rows, here)) for job in trainings]
     except InputError as error:
         raise InputError(written.source.located(str(error))) from error
-    whole = whole_run(written.recipe, answers[-1].job.planned)
+    run_requirements = whole_run(written.recipe, answers[-1].job.planned)
     if as_json:
-        said: dict[str, Any] = {answer.job.name: _machine(answer) for answer in answers}
-        print_json({**said, "run": _run(whole)})
+        documents: dict[str, Any] = {answer.job.name: _machine(answer) for answer in answers}
+        print_json({**documents, "run": _run(run_requirements)})
     else:
         for answer in answers:
-            say(answer)
-        say_run(whole, written.recipe.text.sequence_length)
-        say_trainings(answers, control=written.recipe.student.control)
+            print_plan(answer)
+        print_run(run_requirements, written.recipe.text.sequence_length)
+        print_trainings(answers, control=written.recipe.student.control)
     if write:
         _write(recipe, answers)
     raise typer.Exit(0 if all(answer.fits for answer in answers) else 1)
@@ -98,17 +98,17 @@ def _answer(
     from understudy.plan.length import steps_of
     from understudy.plan.ranking import estimated, ranking
 
-    place, degrees = job.placement(machine.hardware), job.degrees
-    bar = partial(watched, what=f"{job.name}: sets of degrees")
-    found = ranking(job.planned, place, pool, bar) if every or write or degrees is None else None
-    if found and (write or degrees is None):
-        degrees = nearest(job, found).degrees
+    placement, degrees = job.placement(machine.hardware), job.degrees
+    bar = partial(watched, description=f"{job.name}: sets of degrees")
+    ranked = ranking(job.planned, placement, pool, bar) if every or write or degrees is None else None
+    if ranked and (write or degrees is None):
+        degrees = nearest(job, ranked).degrees
     assert degrees is not None
     # Reuse the ranked estimate; zero1 and zero2 are not among the ranked sets of degrees.
-    ranked = {other.degrees: other for other in found.estimates} if found else {}
-    own = ranked.get(degrees) or estimated(job.planned, degrees, place)
-    host, steps = host_memory(job, own, machine.hardware), steps_of(job.planned.train, examples)
-    return Answer(job, machine, steps, own, found if every else None, host, disk(job, own))
+    estimates = {other.degrees: other for other in ranked.estimates} if ranked else {}
+    chosen = estimates.get(degrees) or estimated(job.planned, degrees, placement)
+    host, steps = host_memory(job, chosen, machine.hardware), steps_of(job.planned.train, examples)
+    return Answer(job, machine, steps, chosen, ranked if every else None, host, disk(job, chosen))
 
 
 def _write(path: Path, answers: Sequence[Answer]) -> None:
@@ -116,13 +116,13 @@ def _write(path: Path, answers: Sequence[Answer]) -> None:
     from understudy.plan.automatic import SECTIONS
     from understudy.recipe.edit import rewrite
 
-    if not all(answer.own.fits for answer in answers):
+    if not all(answer.estimate.fits for answer in answers):
         typer.echo(f"{path}: is as it was, since not every training fits", err=True)
         return
     rewrite(
         path,
         {
-            (SECTIONS[answer.job.name], "train", "strategy"): answer.own.degrees.model_dump(exclude_defaults=True)
+            (SECTIONS[answer.job.name], "train", "strategy"): answer.estimate.degrees.model_dump(exclude_defaults=True)
             or "single"
             for answer in answers
         },
@@ -131,24 +131,30 @@ def _write(path: Path, answers: Sequence[Answer]) -> None:
 
 
 def _machine(answer: Answer) -> dict[str, Any]:
-    found = answer.ranking
+    ranked = answer.ranking
     estimated = partial(_estimate, has_times=answer.machine.has_times)
-    others = [estimated(other) for other in found.estimates if other.degrees != answer.own.degrees] if found else []
-    refused = [{"degrees": other.model_dump(), "reason": why} for other, why in found.refused] if found else []
+    others = (
+        [estimated(other) for other in ranked.estimates if other.degrees != answer.estimate.degrees] if ranked else []
+    )
+    refused = [{"degrees": other.model_dump(), "reason": reason} for other, reason in ranked.refused] if ranked else []
     left_out = ["compile"] if answer.job.planned.train.compile else []
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "hardware": answer.machine.kind,
         "hardware_reason": answer.machine.reason or None,
         "left_out": left_out,
-        "plan": estimated(answer.own),
+        "plan": estimated(answer.estimate),
         "others": others,
         "refused": refused,
     }
     job, hours = answer.job, answer.hours
-    said |= {"nodes": job.nodes, "processes_per_node": job.processes, "usd_an_hour_and_process": answer.hardware.price}
-    said |= {"steps": answer.steps, "hours": hours, "usd": None if hours is None else answer.cost}
+    values |= {
+        "nodes": job.nodes,
+        "processes_per_node": job.processes,
+        "usd_an_hour_and_process": answer.hardware.price,
+    }
+    values |= {"steps": answer.steps, "hours": hours, "usd": None if hours is None else answer.cost}
     host = {**asdict(answer.host), "all": answer.host.all, "fits": answer.host.fits}
-    return {**said, "host_bytes": host, "disk_bytes": {**asdict(answer.disk), "most": answer.disk.most}}
+    return {**values, "host_bytes": host, "disk_bytes": {**asdict(answer.disk), "most": answer.disk.most}}
 
 
 def _run(whole: "WholeRun") -> dict[str, Any]:
@@ -159,17 +165,22 @@ def _run(whole: "WholeRun") -> dict[str, Any]:
     }
 
 
-def _estimate(own: "Estimate", *, has_times: bool) -> dict[str, Any]:
-    seconds = {"all": own.step, "compute": own.compute, "communication": own.communication, "bubble": own.bubble}
+def _estimate(chosen: "Estimate", *, has_times: bool) -> dict[str, Any]:
+    seconds = {
+        "all": chosen.step,
+        "compute": chosen.compute,
+        "communication": chosen.communication,
+        "bubble": chosen.bubble,
+    }
     return {
-        "degrees": own.degrees.model_dump(),
-        "fits": own.fits,
-        "memory_gib": own.memory,
-        "peak_bytes": own.traced.peak.bytes,
-        "peak_phase": own.traced.peak.phase,
-        "kinds_bytes": own.traced.peak.kinds,
-        "kept_bytes": own.traced.resident,
-        "checkpoint_bytes": own.traced.state,
-        "flops": own.traced.flops,
+        "degrees": chosen.degrees.model_dump(),
+        "fits": chosen.fits,
+        "memory_gib": chosen.memory,
+        "peak_bytes": chosen.traced.peak.bytes,
+        "peak_phase": chosen.traced.peak.phase,
+        "kinds_bytes": chosen.traced.peak.kinds,
+        "kept_bytes": chosen.traced.resident,
+        "checkpoint_bytes": chosen.traced.state,
+        "flops": chosen.traced.flops,
         "step_seconds": seconds if has_times else None,
     }

@@ -15,12 +15,12 @@ def profile_table(profiles: Mapping[str, Profile]) -> Table:
     table.add_column("")
     for role in profiles:
         table.add_column(role, justify="right", no_wrap=True)
-    found = profiles.values()
-    table.add_row("a step", *(f"{profile['seconds'] * MILLISECONDS:,.1f} ms" for profile in found))
+    columns = profiles.values()
+    table.add_row("a step", *(f"{profile['seconds'] * MILLISECONDS:,.1f} ms" for profile in columns))
     for kind in KINDS:
-        shares = [profile["kinds"][kind] / profile["recorded_seconds"] for profile in found]
+        shares = [profile["kinds"][kind] / profile["recorded_seconds"] for profile in columns]
         if any(shares):
             table.add_row(f"  {kind}", *(f"{share:.1%}" if share else "" for share in shares))
-    table.add_row("targets a second", *(f"{profile['targets_per_second']:,.0f}" for profile in found))
-    table.add_row("MFU", *("unknown" if (mfu := profile["mfu"]) is None else f"{mfu:.1%}" for profile in found))
+    table.add_row("targets a second", *(f"{profile['targets_per_second']:,.0f}" for profile in columns))
+    table.add_row("MFU", *("unknown" if (mfu := profile["mfu"]) is None else f"{mfu:.1%}" for profile in columns))
     return table

@@ -44,16 +44,16 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
     Model types and their settings, paths, modules of factories, the hub's answer, and whether the data can be enough
     for the gate. `understudy run` asks the same before it begins. Exit codes: 0 nothing is wrong, 2 something is.
     """
-    written, looked = checked(recipe, overrides or (), waits_for_hub=False)
+    written, findings = checked(recipe, overrides or (), waits_for_hub=False)
     typer.echo(f"{recipe}: no errors found")
-    for note in looked.notes:
+    for note in findings.notes:
         typer.echo(f"note: {printable(note)}")
-    for what in looked.unknown:
-        typer.echo(f"not checked: {what}")
+    for item in findings.unknown:
+        typer.echo(f"not checked: {item}")
     typer.echo("not checked: whether every record can be read; ingest does that, before any training")
     typer.echo("not checked: whether the models can be built from their values; tried before the first training")
-    for what in _named_of_models(written.recipe):
-        typer.echo(f"not checked: {what}; tried before the first training")
+    for item in _named_of_models(written.recipe):
+        typer.echo(f"not checked: {item}; tried before the first training")
 
 
 def _named_of_models(recipe: "Recipe") -> Iterator[str]:
@@ -104,14 +104,14 @@ def checked(
     try:
         written = read(path, overrides)
     except Refused as refused:
-        found = findings(refused.rest, here).problems if refused.rest else ()
+        further = findings(refused.rest, here).problems if refused.rest else ()
         # Refused values have their defaults there: only sections from the file itself are checked further.
-        more = [problem for problem in found if problem[0][1] in ("model", "source")]
+        more = [problem for problem in further if problem[0][1] in ("model", "source")]
         raise refused.source.error([*refused.problems, *more]) from refused
-    looked = findings(written.recipe, here)
-    if looked.problems:
-        raise written.source.error(looked.problems)
-    return written, looked
+    all_findings = findings(written.recipe, here)
+    if all_findings.problems:
+        raise written.source.error(all_findings.problems)
+    return written, all_findings
 
 
 def decided(written: "Written") -> "Written":

@@ -31,8 +31,11 @@ def list_(ctx: typer.Context, as_json: Json = False) -> None:
     from understudy.registry.review import up_for_review
 
     with readable(ctx.obj.tracking_uri) as uri:
-        found = up_for_review(uri)
-    rows = [[one.name, one.number, other.number if other else "", _date(one.created)] for one, other in found]
+        reviews = up_for_review(uri)
+    rows = [
+        [version.name, version.number, champion.number if champion else "", _date(version.created)]
+        for version, champion in reviews
+    ]
     names = ("model", "version", "champion", "judged")
     if as_json:
         print_json([dict(zip(names, row, strict=True)) for row in rows])
@@ -50,8 +53,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a version's evidence, and what is otherwise than in the champion."""
-    found = _review(ctx, model, version)
-    print_json(found.facts()) if as_json else print(found.text())
+    review = _review(ctx, model, version)
+    print_json(review.facts()) if as_json else print(review.text())
 
 
 @app.command()
@@ -68,18 +71,18 @@ def request(
     from understudy.registry.version_files import files_digest
 
     path = place(folder, model)
-    found = _review(ctx, model, version)
-    if not found.verdict["approved"]:
-        raise InputError(f"{model}, version {found.version.number}: the gate rejected it; it cannot be promoted")
+    review = _review(ctx, model, version)
+    if not review.verdict["approved"]:
+        raise InputError(f"{model}, version {review.version.number}: the gate rejected it; it cannot be promoted")
     with readable(ctx.obj.tracking_uri) as uri:
-        files = files_digest(uri, model, found.version.number, found.digest)
-    wished = Promotion(model=model, version=found.version.number, digest=found.digest, files=files)
-    title = f"Promote {model} to version {wished.version}"
-    branch = f"promote/{path.stem}-{wished.version}"
-    made = commit(branch, {path: wished.text(), **listing(folder, path.name)}, f"{title}\n\n{found.text()}\n")
-    print(f"{branch}: {made[:12]}, {path}")
-    named = shlex.join(["understudy", "review", "approve", model, "--promotions", str(folder)])
-    print(f"next: git switch {branch}; {named} --as YOU --key KEY; commit, merge")
+        files = files_digest(uri, model, review.version.number, review.digest)
+    promotion = Promotion(model=model, version=review.version.number, digest=review.digest, files=files)
+    title = f"Promote {model} to version {promotion.version}"
+    branch = f"promote/{path.stem}-{promotion.version}"
+    digest = commit(branch, {path: promotion.text(), **listing(folder, path.name)}, f"{title}\n\n{review.text()}\n")
+    print(f"{branch}: {digest[:12]}, {path}")
+    command = shlex.join(["understudy", "review", "approve", model, "--promotions", str(folder)])
+    print(f"next: git switch {branch}; {command} --as YOU --key KEY; commit, merge")
 
 
 @app.command()
@@ -93,10 +96,10 @@ def approve(
     """Sign a promotion in the files that are checked out. Read `understudy review show` before."""
     from understudy.registry.promotion_files import check_approval, promotions, signing_key
 
-    found = {promotion.model: (path, promotion) for path, promotion in promotions(folder).items()}
-    if model not in found:
+    by_model = {promotion.model: (path, promotion) for path, promotion in promotions(folder).items()}
+    if model not in by_model:
         raise InputError(f"{folder}: no file promotes {model}; understudy review request {model} writes one")
-    path, promotion = found[model]
+    path, promotion = by_model[model]
     signed = promotion.approved_by(name, signing_key(key, lambda: str(typer.prompt("passphrase", hide_input=True))))
     check_approval(signed, name, folder)
     path.write_text(signed.text(), encoding="utf-8")
@@ -123,11 +126,11 @@ def apply(
         def files(promotion: "Promotion") -> str:
             return files_digest(uri, promotion.model, promotion.version, promotion.digest)
 
-        said = promotions.apply(folder, server_at(uri), time.time(), change=not check, files=files)
-    if check and said:
-        raise UnderstudyError("registry and files differ:\n" + "\n".join(said))
+        changes = promotions.apply(folder, server_at(uri), time.time(), change=not check, files=files)
+    if check and changes:
+        raise UnderstudyError("registry and files differ:\n" + "\n".join(changes))
     if not ctx.obj.quiet:
-        print("\n".join(said) or "registry and files agree")
+        print("\n".join(changes) or "registry and files agree")
 
 
 def _review(ctx: typer.Context, model: str, version: str | None) -> "Review":

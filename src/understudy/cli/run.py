@@ -90,37 +90,37 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
     from understudy.registry.server import public_uri
     from understudy.steps import step_names
 
-    wanted, name = written.recipe, written.source.name
+    recipe, name = written.recipe, written.source.name
     detached = platform().detached
     if detached:  # PID 1 of a pod ignores signals without a handler
         signal.signal(signal.SIGTERM, _evicted)
-    begun = _begun(store, wanted, public_uri(uri))
+    run = _begin(store, recipe, public_uri(uri))
     if profile:
-        begun.profiles.mkdir(exist_ok=True)
+        run.profiles.mkdir(exist_ok=True)
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
-    console.print(f"run {begun.id} of {name}")
+    console.print(f"run {run.id} of {name}")
     try:
-        search_path = _search_path(wanted, Path(name).parent)
+        search_path = _search_path(recipe, Path(name).parent)
         with display(console, as_json, settings) as shown:
-            if _is_all_there(store, begun, uri):
-                shown.update(_states(begun, step_names(wanted)))
+            if _is_all_there(store, run, uri):
+                shown.update(_states(run, step_names(recipe)))
             else:
-                with _pipeline(begun, uri, search_path) as pipeline:
-                    _follow(begun, step_names(wanted), pipeline, shown, partial(console.print, markup=False))
+                with _pipeline(run, uri, search_path) as pipeline:
+                    _follow(run, step_names(recipe), pipeline, shown, partial(console.print, markup=False))
     except _Evicted:
-        _close_if_stopped(begun, uri)
+        _close_if_stopped(run, uri)
         raise
     if detached:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run's exit code is final
-    code = _exit_code(begun, step_names(wanted), store)
-    begun.end(code)
-    conclude(begun, store, code, console, as_json, written.source.located)
+    code = _exit_code(run, step_names(recipe), store)
+    run.end(code)
+    conclude(run, store, code, console, as_json, written.source.located)
     with suppress(UnderstudyError, KeyboardInterrupt):  # if a server does not answer, the next run does this
         close_dead(store, uri)
     return code
 
 
-def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
+def _begin(store: "Store", recipe: "Recipe", uri: str) -> "Run":
     """A new run; in a cluster, the run of this pod's Job, which an earlier pod may have begun."""
     from understudy.kube import settings
     from understudy.launch.platform import platform
@@ -162,8 +162,8 @@ def _search_path(recipe: "Recipe", folder: Path) -> dict[str, str]:
     from understudy.models.user_code import environment
     from understudy.recipe import FactoryModel
 
-    own = any(isinstance(model, FactoryModel) for model in recipe.models.values())
-    return environment(folder) if own else {}
+    has_factories = any(isinstance(model, FactoryModel) for model in recipe.models.values())
+    return environment(folder) if has_factories else {}
 
 
 @contextmanager
@@ -192,20 +192,20 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _follow(
-    run: "Run", steps: list[str], pipeline: subprocess.Popen[bytes], shown: "Display", say: Callable[[str], None]
+    run: "Run", steps: list[str], pipeline: subprocess.Popen[bytes], shown: "Display", report: Callable[[str], None]
 ) -> None:
     """Show the run until its pipeline ends. A first signal stops training at a checkpoint; others kill all steps."""
     from understudy.jobs.logs import RunLog
     from understudy.launch.platform import platform
 
-    words, detached = RunLog(run.folder / "logs"), platform().detached
+    run_log, detached = RunLog(run.folder / "logs"), platform().detached
 
     def stop(number: int, frame: FrameType | None) -> None:
         if detached:
             _evicted(number, frame)
         training = any(state.state == "running" for state in _states(run, RESUMABLE))
         if training and not run.stop_requested:
-            say("stopping at a checkpoint; once more stops at once")
+            report("stopping at a checkpoint; once more stops at once")
         else:
             _kill(pipeline)
         run.request_stop()
@@ -214,15 +214,15 @@ def _follow(
     try:
         while pipeline.poll() is None:
             shown.update(_states(run, steps))
-            for line in words.new():
-                say(line)
+            for line in run_log.new():
+                report(line)
             time.sleep(0.1)
         shown.update(_states(run, steps))
     except _Evicted:
         _hand_over(pipeline)
         with suppress(OSError, SystemExit):  # an absent volume or a closed pipe must not change the exit code
-            for line in words.new():  # the next pod prints only later ones
-                say(line)
+            for line in run_log.new():  # the next pod prints only later ones
+                report(line)
         raise
     finally:
         for number, handler in before.items():
@@ -272,8 +272,8 @@ def _close_if_stopped(run: "Run", uri: str) -> None:
 
 
 def _states(run: "Run", steps: list[str]) -> list["StepState"]:
-    found = [run.state(step) for step in steps]
-    return [state for state in found if state]
+    states = [run.state(step) for step in steps]
+    return [state for state in states if state]
 
 
 def _exit_code(run: "Run", steps: list[str], store: "Store") -> int:

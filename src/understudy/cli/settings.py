@@ -15,7 +15,7 @@ class Settings:
     """The global options; commands read them from `ctx.obj`."""
 
     home: Path
-    given_tracking_uri: str | None
+    tracking_uri_option: str | None
     quiet: bool
     verbose: bool
 
@@ -29,7 +29,7 @@ class Settings:
         """The MLflow server to use."""
         from understudy.registry.server import tracking_uri
 
-        return tracking_uri(self.home, self.given_tracking_uri)
+        return tracking_uri(self.home, self.tracking_uri_option)
 
     def open_store(self) -> "Store":
         """The existing store.

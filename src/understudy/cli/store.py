@@ -126,9 +126,9 @@ def show(
     steps = [cached for cached in store.step_cache if cached.digest == digest]
     if as_json:
         files = [{"path": path, "size": count, "sha256": value} for path, count, value in manifest.files]
-        made = [{"step": step.step, "key": step.key, "seconds": step.seconds, "at": step.at} for step in steps]
+        cached_steps = [{"step": step.step, "key": step.key, "seconds": step.seconds, "at": step.at} for step in steps]
         about = {"digest": digest, "kind": manifest.kind, "path": str(store.objects.path(digest)), "files": files}
-        print_json({**about, "inputs": dict(manifest.inputs), "facts": dict(manifest.facts), "made_by": made})
+        print_json({**about, "inputs": dict(manifest.inputs), "facts": dict(manifest.facts), "made_by": cached_steps})
         return
     made_by = [f"{step.step} in {duration(step.seconds)}, {_date(step.at)}" for step in steps]
     print(f"digest   {digest}\nkind     {manifest.kind}\npath     {store.objects.path(digest)}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from understudy.cli.compile import say_what_pods_need
+from understudy.cli.compile import print_pod_requirements
 from understudy.cli.recipe import Overrides, RecipePath, checked, for_pods
 from understudy.cli.settings import Settings
 from understudy.errors import DONE, REJECTED, InputError, UnderstudyError
@@ -38,26 +38,26 @@ def submit(
     from understudy.pipelines.pods import MOUNT
 
     settings: Settings = ctx.obj
-    wanted = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])
-    if wait and not settings.given_tracking_uri:
+    pod_recipe = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])
+    if wait and not settings.tracking_uri_option:
         raise InputError("--wait: the verdict is in the cluster's MLflow; name it with --tracking-uri")
     server = submission.Server(host, namespace, partial(_token, token_file), ui, user)
-    run = submission.submit(server, wanted, images, experiment)
+    run = submission.submit(server, pod_recipe, images, experiment)
     typer.echo(server.page(run))
-    say_what_pods_need(wanted, MOUNT)
+    print_pod_requirements(pod_recipe, MOUNT)
     if not wait:
         return
-    say = partial(_say, quiet=settings.quiet)
-    code = submission.follow(server, run, say)
-    raise typer.Exit(_by_verdict(code, settings.tracking_uri, run, say))
+    report = partial(_print_unless_quiet, quiet=settings.quiet)
+    code = submission.follow(server, run, report)
+    raise typer.Exit(_by_verdict(code, settings.tracking_uri, run, report))
 
 
-def _say(text: str, *, quiet: bool) -> None:
+def _print_unless_quiet(text: str, *, quiet: bool) -> None:
     if not quiet:
         typer.echo(text)
 
 
-def _by_verdict(code: int, uri: str, run: str, say: Callable[[str], None]) -> int:
+def _by_verdict(code: int, uri: str, run: str, report: Callable[[str], None]) -> int:
     """A run's exit code; REJECTED also if fail_when_rejected has made the run fail in KFP."""
     from understudy.registry.verdict import verdict_of
 
@@ -68,10 +68,10 @@ def _by_verdict(code: int, uri: str, run: str, say: Callable[[str], None]) -> in
             raise
         return code  # most failed runs have no verdict
     if verdict.word == "rejected":
-        say(f"rejected by {verdict.rules}" if verdict.rules else "rejected")
+        report(f"rejected by {verdict.rules}" if verdict.rules else "rejected")
         return REJECTED
     if code == DONE:
-        say(verdict.word)
+        report(verdict.word)
     return code
 
 

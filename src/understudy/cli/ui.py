@@ -95,19 +95,19 @@ def _announce(server: "subprocess.Popen[bytes]", port: int, token: str, quiet: b
             time.sleep(0.2)
             continue
         if not quiet:
-            print(_where_to_look(port, token), flush=True)
+            print(_addresses(port, token), flush=True)
         return
 
 
-def _where_to_look(port: int, token: str) -> str:
+def _addresses(port: int, token: str) -> str:
     from understudy.registry.latest import latest_page
 
-    words = f"MLflow's pages, until Ctrl-C: http://{HOST}:{port}/?token={token}"
+    address = f"MLflow's pages, until Ctrl-C: http://{HOST}:{port}/?token={token}"
     try:
         page = latest_page(f"http://understudy:{token}@{HOST}:{port}")
     except UnderstudyError:  # the pages work without it
-        return words
-    return f"{words}\nthe latest run: {page.replace('/#', f'/?token={token}#')}" if page else words
+        return address
+    return f"{address}\nthe latest run: {page.replace('/#', f'/?token={token}#')}" if page else address
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:

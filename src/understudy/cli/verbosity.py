@@ -20,9 +20,9 @@ class VerbosityOptions(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         options = [parameter for parameter in self.params if isinstance(parameter, TyperOption)]
-        own = [option for option in options if option.name in NAMES]
+        global_options = [option for option in options if option.name in NAMES]
         for command in _commands(self):
-            command.params = [*command.params, *map(_after_the_command, own)]
+            command.params = [*command.params, *map(_after_the_command, global_options)]
 
 
 def apply(settings: Settings) -> Settings:
@@ -41,10 +41,10 @@ def _commands(group: TyperGroup) -> Iterator[TyperCommand]:
 
 def _after_the_command(option: TyperOption) -> TyperOption:
     """The option as a command's: it changes the settings that the command reads, and is not passed to it."""
-    own = copy.copy(option)
-    own.expose_value = False
-    own.callback = _set
-    return own
+    copied = copy.copy(option)
+    copied.expose_value = False
+    copied.callback = _set
+    return copied
 
 
 def _set(ctx: Any, option: Any, value: bool) -> None:  # Typer's types of both are private

@@ -30,9 +30,13 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_commit_changes_nothing_that_is_checked_out(repository: Path) -> None:
     (repository / "a").write_text("not committed\n")
-    made = commit("promote/x", {repository / "below" / "b": "b\n"}, "Promote x\n\nwith evidence\n")
-    assert git(repository, "rev-parse", "promote/x").strip() == made
-    assert git(repository, "show", "--format=%B", "--stat", made).split("\n")[:3] == ["Promote x", "", "with evidence"]
+    new_commit = commit("promote/x", {repository / "below" / "b": "b\n"}, "Promote x\n\nwith evidence\n")
+    assert git(repository, "rev-parse", "promote/x").strip() == new_commit
+    assert git(repository, "show", "--format=%B", "--stat", new_commit).split("\n")[:3] == [
+        "Promote x",
+        "",
+        "with evidence",
+    ]
     assert git(repository, "show", "promote/x:below/b") == "b\n"
     assert git(repository, "show", "promote/x:a") == "a\n", "what was committed, and no more"
     assert git(repository, "status", "--short").strip() == "M a"

@@ -37,10 +37,13 @@ def test_a_missing_library_is_named_with_the_way_to_get_it(understudy, monkeypat
     monkeypatch.setattr(metadata, "version", without_torch)
     outcome = understudy("doctor", "--json")
     assert outcome.code == 1
-    found = checks(outcome)
-    assert (found["torch"]["found"], found["torch"]["fix"]) == ("not installed", "python -m pip install torch==2.15.0")
-    assert (found["mlflow"]["found"], found["mlflow"]["fix"]) == ("0.1", "python -m pip install mlflow==3.17.2")
-    assert "hypothesis" not in found
+    by_name = checks(outcome)
+    assert (by_name["torch"]["found"], by_name["torch"]["fix"]) == (
+        "not installed",
+        "python -m pip install torch==2.15.0",
+    )
+    assert (by_name["mlflow"]["found"], by_name["mlflow"]["fix"]) == ("0.1", "python -m pip install mlflow==3.17.2")
+    assert "hypothesis" not in by_name
     assert [line.split()[0] for line in understudy("-q", "doctor").out.splitlines()[1:]] == ["mlflow", "torch"]
 
 
@@ -48,8 +51,8 @@ def test_too_little_of_anything_is_a_problem(understudy, monkeypatch: pytest.Mon
     monkeypatch.setattr("sys.version_info", (3, 12, 0, "final", 0))
     monkeypatch.setattr(os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
-    found = {check.what: check for check in doctor._machine(Path())}
-    assert [what for what, check in found.items() if not check.ok] == ["python", "memory", "disk"]
+    by_name = {check.what: check for check in doctor._machine(Path())}
+    assert [subject for subject, check in by_name.items() if not check.ok] == ["python", "memory", "disk"]
 
 
 def test_a_store_of_another_version_is_a_problem(understudy, store) -> None:
@@ -79,7 +82,7 @@ def test_a_server_that_does_not_answer_is_a_problem_and_its_password_is_not_show
 
 
 @pytest.mark.parametrize(
-    ("devices", "cuda", "ok", "found"),
+    ("devices", "cuda", "ok", "expected"),
     [
         ([], "None", True, "none; training runs on the CPU"),
         (["nvidia0", "nvidia1"], "'12.8'", True, "2 NVIDIA, torch built for CUDA 12.8"),
@@ -87,14 +90,14 @@ def test_a_server_that_does_not_answer_is_a_problem_and_its_password_is_not_show
     ],
 )
 def test_the_gpu_is_found_without_importing_torch(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, devices: list[str], cuda: str, ok: bool, found: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, devices: list[str], cuda: str, ok: bool, expected: str
 ) -> None:
     (tmp_path / "version.py").write_text(f"cuda: object = {cuda}\n")
     spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
     monkeypatch.setattr(Path, "glob", lambda self, pattern: [Path("/dev") / name for name in devices])
     check = doctor._gpu()
-    assert (check.ok, check.found) == (ok, found)
+    assert (check.ok, check.found) == (ok, expected)
 
 
 def test_a_remote_cache_has_to_take_a_file(understudy, monkeypatch: pytest.MonkeyPatch) -> None:

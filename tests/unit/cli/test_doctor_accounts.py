@@ -65,7 +65,7 @@ def test_the_account_that_runs_kfps_tasks_is_looked_at_and_its_token_s_right_and
     account: str, component: str
 ) -> None:
     well = of(Rights(accounts=(account,), writer=account))
-    assert {what: check.ok for what, check in well.items()} == {
+    assert {subject: check.ok for subject, check in well.items()} == {
         f"rights of {PIPELINE}": True,
         f"rights of {account}": True,
         f"{account} in MLflow": True,
@@ -82,5 +82,5 @@ def test_accounts_that_cannot_be_seen_are_no_problem_of_the_cluster() -> None:
         def call(self, method: Any, *arguments: Any, **options: Any) -> Any:
             raise Refused("may not get serviceaccounts")
 
-    found = of(Blind())["rights of pipeline-runner"]
-    assert (found.found, found.ok) == ("cannot be seen from this account", True)
+    check = of(Blind())["rights of pipeline-runner"]
+    assert (check.found, check.ok) == ("cannot be seen from this account", True)

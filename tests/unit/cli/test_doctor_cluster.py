@@ -38,9 +38,9 @@ def group(*flavors: str, covered: tuple[str, ...] = ("cpu", GPU)) -> dict[str, A
     ],
 )
 def test_a_queue_that_could_admit_no_job_of_a_pool_is_told(groups: list[dict[str, Any]], fix: str) -> None:
-    said = _lacking("q", groups, LABELS, Pool(node_selector={"pool": "gpu"}, gpu=GPU))
-    assert said.startswith("give ClusterQueue q ") if fix else said == ""
-    assert fix in said
+    advice = _lacking("q", groups, LABELS, Pool(node_selector={"pool": "gpu"}, gpu=GPU))
+    assert advice.startswith("give ClusterQueue q ") if fix else advice == ""
+    assert fix in advice
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_ranks_that_nothing_keeps_from_other_pods_are_told_of_and_runs_can_start
     assert "no NetworkPolicy ranks: every pod that reaches a rank may speak to it" in bare.found
     assert "manifests/overlays" in bare.found
     assert bare.ok
-    kept = _network(Policies("ranks"))
-    assert kept.found.startswith("NetworkPolicy ranks")
-    assert kept.ok
+    check = _network(Policies("ranks"))
+    assert check.found.startswith("NetworkPolicy ranks")
+    assert check.ok
 
 
 class Operators(Kube):
@@ -138,8 +138,8 @@ def test_the_operator_that_the_settings_name_has_to_be_there() -> None:
 def test_the_account_needs_what_its_role_gives() -> None:
     things = yaml.safe_load_all((ROOT / "manifests" / "base" / "rights.yaml").read_text())
     [rules] = [thing["rules"] for thing in things if (thing["kind"], thing["metadata"]["name"]) == ROLE]
-    given = {(v, g, r) for rule in rules for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
-    assert set(NEEDS) == given
+    granted = {(v, g, r) for rule in rules for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
+    assert set(NEEDS) == granted
 
 
 def test_a_right_that_is_missing_to_look_takes_only_its_own_check_away() -> None:
@@ -154,7 +154,7 @@ def test_a_right_that_is_missing_to_look_takes_only_its_own_check_away() -> None
 
 
 @pytest.mark.parametrize(
-    ("pool", "taints", "default", "told"),
+    ("pool", "taints", "default", "warned"),
     [
         (Pool(gpu=GPU), [], None, True),
         (Pool(gpu=GPU), [{"key": GPU, "effect": "NoSchedule"}], None, False),
@@ -163,8 +163,8 @@ def test_a_right_that_is_missing_to_look_takes_only_its_own_check_away() -> None
     ],
 )
 def test_gpu_nodes_that_any_job_may_land_on_are_told(
-    pool: Pool, taints: list[dict[str, str]], default: str | None, told: bool
+    pool: Pool, taints: list[dict[str, str]], default: str | None, warned: bool
 ) -> None:
     cluster = Cluster(image="i", claim="c", pools={"gpu": pool, "cpu": Pool()}, pool=default)
     nodes = [{"metadata": {"name": "gpu-0"}, "spec": {"taints": taints} if taints else {}}]
-    assert ("gpu-0 has no taint" in _open_to_all(cluster, pool, nodes)) == told
+    assert ("gpu-0 has no taint" in _open_to_all(cluster, pool, nodes)) == warned

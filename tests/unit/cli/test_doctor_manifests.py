@@ -57,17 +57,17 @@ def test_a_tree_in_which_everything_is_set_passes(tree: Path, folder: str) -> No
 def test_every_placeholder_of_the_shipped_tree_is_named_with_its_place(understudy) -> None:
     outcome = understudy("doctor", "--manifests", str(MANIFESTS / "clusters" / "production"), "--json")
     assert outcome.code == 2
-    said = [check for check in json.loads(outcome.out)["checks"] if not check["ok"]]
+    failed = [check for check in json.loads(outcome.out)["checks"] if not check["ok"]]
     text = (MANIFESTS / SETTINGS).read_text().splitlines()
-    named = [check for check in said if SETTINGS in check["what"]]
+    named = [check for check in failed if SETTINGS in check["what"]]
     keys = {text[int(check["what"].rpartition(":")[2]) - 1].partition(":")[0].strip() for check in named}
     assert keys == {"repository", "registry", "release", "storage-class"}
-    assert any("promotions/policy.yaml:" in check["what"] for check in said)
-    assert all(check["fix"] for check in said)
+    assert any("promotions/policy.yaml:" in check["what"] for check in failed)
+    assert all(check["fix"] for check in failed)
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "words"),
+    ("name", "old", "new", "message"),
     [
         (SETTINGS, f"mlflow:1{DIGEST}", "mlflow:1", "release: mlflow:1 has no digest"),
         (SETTINGS, f"mlflow:1{DIGEST}", f"mlflow:1{DIGEST[:-1]}", "has no digest"),
@@ -100,11 +100,11 @@ def test_every_placeholder_of_the_shipped_tree_is_named_with_its_place(understud
         ("argocd/external-secrets/application.yaml", "1.3.1", "0.10.7", "external-secret-v1beta1"),
     ],
 )
-def test_what_is_wrong_is_told_with_the_fix(tree: Path, name: str, old: str, new: str, words: str) -> None:
+def test_what_is_wrong_is_told_with_the_fix(tree: Path, name: str, old: str, new: str, message: str) -> None:
     replace(tree, name, old, new)
-    folder = "clusters/production" if "argocd" in name or "queues" in words else "overlays/production"
-    said = [f"{check.what}: {check.found}: {check.fix}" for check in problems(tree / folder)]
-    assert any(words in text for text in said), said
+    folder = "clusters/production" if "argocd" in name or "queues" in message else "overlays/production"
+    lines = [f"{check.what}: {check.found}: {check.fix}" for check in problems(tree / folder)]
+    assert any(message in text for text in lines), lines
 
 
 def test_development_needs_no_digest_and_may_have_known_passwords(tmp_path: Path) -> None:

@@ -18,15 +18,15 @@ ON = {"integrations": {"frameworks": ["kubeflow.org/pytorchjob"]}}
 class Answers(Kube):
     """A cluster with one ConfigMap, and the given versions of the External Secrets' types."""
 
-    def __init__(self, data: dict[str, Any] | None, served: tuple[str, ...] = (), made: int = 0) -> None:
-        self.namespace, self._data, self._served, self._made = "here", data, served, made
+    def __init__(self, data: dict[str, Any] | None, served: tuple[str, ...] = (), objects: int = 0) -> None:
+        self.namespace, self._data, self._served, self._objects = "here", data, served, objects
         self.core = SimpleNamespace(read_namespaced_config_map="map")
         self.custom = SimpleNamespace(list_namespaced_custom_object="list")
 
     def call(self, method: object, *arguments: object, **options: object) -> Any:
         if method == "list":
             assert arguments == ("external-secrets.io", "v1beta1", "here", "externalsecrets")
-            return {"items": [{}] * self._made}
+            return {"items": [{}] * self._objects}
         if self._data is None:
             raise Refused("a right is missing")
         return {"data": self._data}
@@ -40,7 +40,7 @@ class Answers(Kube):
 
 
 @pytest.mark.parametrize(
-    ("launcher", "told", "found", "fix"),
+    ("launcher", "config", "result", "fix"),
     [
         ("pytorchjob", ON, "yes", ""),
         ("pytorchjob", OFF, "no", "list kubeflow.org/pytorchjob in integrations.frameworks"),
@@ -49,10 +49,10 @@ class Answers(Kube):
         ("pytorchjob", {}, "no", "list kubeflow.org/pytorchjob"),
     ],
 )
-def test_jobs_that_kueue_does_not_manage_are_told(launcher: Any, told: Any, found: str, fix: str) -> None:
-    kube = Answers({"controller_manager_config.yaml": yaml.safe_dump(told)})
+def test_jobs_that_kueue_does_not_manage_are_told(launcher: Any, config: Any, result: str, fix: str) -> None:
+    kube = Answers({"controller_manager_config.yaml": yaml.safe_dump(config)})
     check = doctor_operators.queueing(kube, Cluster(image="i", claim="c", launcher=launcher))
-    assert check.found == found
+    assert check.found == result
     assert check.fix.startswith(fix) if fix else check.ok
 
 
@@ -63,7 +63,7 @@ def test_settings_of_kueue_that_cannot_be_seen_are_no_problem_and_no_silence() -
 
 
 @pytest.mark.parametrize(
-    ("served", "made", "found", "fix"),
+    ("served", "objects", "result", "fix"),
     [
         (("v1",), 0, "v1", ""),
         (("v1", "v1beta1"), 0, "v1, v1beta1", ""),
@@ -73,10 +73,10 @@ def test_settings_of_kueue_that_cannot_be_seen_are_no_problem_and_no_silence() -
     ],
 )
 def test_an_operator_that_serves_only_the_older_version_is_told(
-    served: tuple[str, ...], made: int, found: str, fix: str
+    served: tuple[str, ...], objects: int, result: str, fix: str
 ) -> None:
-    [check] = doctor_operators.external_secrets(Answers({"secret-store": "vault"}, served, made))
-    assert check.found == found
+    [check] = doctor_operators.external_secrets(Answers({"secret-store": "vault"}, served, objects))
+    assert check.found == result
     assert check.fix.startswith(fix) if fix else check.ok
 
 
@@ -85,20 +85,20 @@ def test_where_no_external_store_is_named_none_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "found", "ok"),
+    ("fields", "result", "ok"),
     [
         ({*TRAINJOB.fields, "managedBy"}, "there", True),
         (None, "there", True),
         ({"runtimeRef", "trainer", "suspend", "podSpecOverrides"}, "has no podTemplateOverrides", False),
     ],
 )
-def test_a_type_without_a_field_of_ours_is_told(known: set[str] | None, found: str, ok: bool) -> None:
+def test_a_type_without_a_field_of_ours_is_told(fields: set[str] | None, result: str, ok: bool) -> None:
     class Types(Answers):
         def fields(self, kind: object) -> set[str] | None:
-            return known
+            return fields
 
     check = doctor_operators.fields(Types({}), TRAINJOB)
-    assert (check.found, check.ok) == (found, ok)
+    assert (check.found, check.ok) == (result, ok)
     assert ok or "install Kubeflow Trainer 2.1" in check.fix
 
 

@@ -34,7 +34,7 @@ def test_orphans_are_removed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr(Nowhere, "has_namespace", lambda _: True)
     monkeypatch.setattr(api, "Kube", Nowhere)
     monkeypatch.setattr(orphans, "list_jobs", lambda *_: [left, replace(left, name="teacher-2", orphan="")])
-    monkeypatch.setattr(orphans, "remove", lambda _, one: removed.append(one.name))
+    monkeypatch.setattr(orphans, "remove", lambda _, job: removed.append(job.name))
     jobs.gc("here", yes=True)
     assert removed == ["teacher-1"]
     assert capsys.readouterr().out == "teacher-1: Job run-1 has ended\n1 removed\n"

@@ -65,9 +65,9 @@ def test_a_verdict_s_last_lines_say_what_was_recovered_and_what_to_change(capsys
 
 def test_an_alias_that_did_not_move_is_told_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "steps").mkdir()
-    run, made = Run(tmp_path), {"name": "digits", "version": "1"}
-    assert _registered(run, made) == "registered: digits version 1, alias challenger"
-    stays = {**made, "stays": "version 2, which has it, is newer"}
+    run, registered = Run(tmp_path), {"name": "digits", "version": "1"}
+    assert _registered(run, registered) == "registered: digits version 1, alias challenger"
+    stays = {**registered, "stays": "version 2, which has it, is newer"}
     assert _registered(run, stays) == (
         "registered before: digits version 1; the alias challenger stays where it is: version 2, which has it, is newer"
     )

@@ -32,5 +32,5 @@ def test_an_error_has_its_lines_and_does_not_steer_the_terminal(capsys: pytest.C
 
 def test_a_bar_on_a_terminal_takes_nothing_away(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(watched(iter("abc"), 3, "letters")) == ["a", "b", "c"]
-    said = capsys.readouterr()
-    assert ("letters" in said.err, said.out) == (sys.stderr.isatty(), "")
+    captured = capsys.readouterr()
+    assert ("letters" in captured.err, captured.out) == (sys.stderr.isatty(), "")

@@ -29,22 +29,22 @@ def plan(*options: str, status: int = 0) -> str:
 
 
 def test_it_says_what_each_training_takes() -> None:
-    said = plan()
-    assert "teacher: dp_shard 4 on 1 x 4 H100" in said
-    assert "distill: dp_shard 2 on 1 x 2 H100" in said
-    assert said.count("fits") == 2
-    assert "20,000 steps" in said
-    assert said.count("GiB of each node's memory: processes") == 2
-    assert "their tensors" not in said
-    assert said.count("of the store at most, with 3 checkpoints of") == 2
-    assert "stay in the store: teacher" in said
-    assert "GiB: " not in said
-    together = re.search(r"trainings ([\d.]+ \w+) one after another, ([\d.]+) USD; the control, at most", said)
+    output = plan()
+    assert "teacher: dp_shard 4 on 1 x 4 H100" in output
+    assert "distill: dp_shard 2 on 1 x 2 H100" in output
+    assert output.count("fits") == 2
+    assert "20,000 steps" in output
+    assert output.count("GiB of each node's memory: processes") == 2
+    assert "their tensors" not in output
+    assert output.count("of the store at most, with 3 checkpoints of") == 2
+    assert "stay in the store: teacher" in output
+    assert "GiB: " not in output
+    together = re.search(r"trainings ([\d.]+ \w+) one after another, ([\d.]+) USD; the control, at most", output)
     assert together
-    each = re.findall(r"steps: ([\d.]+ \w+), ([\d.]+) USD", said)
-    assert minutes(together[1]) == pytest.approx(sum(minutes(found) for found, _ in each), abs=0.11)
+    each = re.findall(r"steps: ([\d.]+ \w+), ([\d.]+) USD", output)
+    assert minutes(together[1]) == pytest.approx(sum(minutes(hours) for hours, _ in each), abs=0.11)
     assert float(together[2]) == pytest.approx(sum(float(cost) for _, cost in each), abs=0.011)
-    assert "0.02 MiB of keys and values for each 32 tokens" in said  # 2 layers x 2 x 4 heads x 8 wide x 32 x 4 bytes
+    assert "0.02 MiB of keys and values for each 32 tokens" in output  # 2 layers x 2 x 4 heads x 8 wide x 32 x 4 bytes
 
 
 def minutes(time: str) -> float:
@@ -53,43 +53,43 @@ def minutes(time: str) -> float:
 
 
 def test_other_degrees_are_ranked_for_machines_too() -> None:
-    found = json.loads(plan("--json", "--all", *TWO))
-    others = found["distill"]["others"]
+    document = json.loads(plan("--json", "--all", *TWO))
+    others = document["distill"]["others"]
     assert {"tp", "cp", "pp", "dp_replicate"} == {
         name for other in others for name, size in other["degrees"].items() if size == 2
     }
     assert [other["step_seconds"]["all"] for other in others] == sorted(
         other["step_seconds"]["all"] for other in others
     )
-    host, disk, run = found["teacher"]["host_bytes"], found["teacher"]["disk_bytes"], found["run"]
+    host, disk, run = document["teacher"]["host_bytes"], document["teacher"]["disk_bytes"], document["run"]
     assert host["all"] == host["processes"] + host["tensors"] + host["checkpoint"]
     assert (host["limit"], host["fits"]) == (None, True)
     assert disk["most"] == 3 * disk["checkpoint"]
     assert run["models_bytes"].keys() == {"teacher", "student", "control"}
     assert run["models_bytes"]["teacher"] == disk["model"]
     assert run["serving_bytes"]["cache"] == 2 * 2 * 4 * 8 * 32 * 4
-    told = found["teacher"]
-    assert (told["nodes"], told["processes_per_node"], told["steps"]) == (1, 2, 20000)
-    assert told["hours"] == pytest.approx(told["plan"]["step_seconds"]["all"] * 20000 / 3600)
-    assert told["usd"] == pytest.approx(told["hours"] * 2 * told["usd_an_hour_and_process"])
-    own = found["teacher"]["plan"]
-    assert own["peak_bytes"] == sum(own["kinds_bytes"].values())
+    teacher = document["teacher"]
+    assert (teacher["nodes"], teacher["processes_per_node"], teacher["steps"]) == (1, 2, 20000)
+    assert teacher["hours"] == pytest.approx(teacher["plan"]["step_seconds"]["all"] * 20000 / 3600)
+    assert teacher["usd"] == pytest.approx(teacher["hours"] * 2 * teacher["usd_an_hour_and_process"])
+    teacher_plan = document["teacher"]["plan"]
+    assert teacher_plan["peak_bytes"] == sum(teacher_plan["kinds_bytes"].values())
 
 
 def test_what_asks_for_a_cpu_is_planned_for_one() -> None:
-    said = plan("--set", "resources.distill.device=cpu")
-    assert "distill: dp_shard 2 on 1 x 2 CPU" in said
-    assert "teacher: dp_shard 4 on 1 x 4 H100" in said
-    assert "processes 1.50 GiB, their tensors" in said
+    output = plan("--set", "resources.distill.device=cpu")
+    assert "distill: dp_shard 2 on 1 x 2 CPU" in output
+    assert "teacher: dp_shard 4 on 1 x 4 H100" in output
+    assert "processes 1.50 GiB, their tensors" in output
 
 
 def test_what_does_not_fit_is_said_by_the_exit_code_and_has_the_way_out_beside_it(tmp_path: Path) -> None:
     table = tmp_path / "table.yaml"
     table.write_text("Tiny: {memory: 0.001, tflops: {fp32: 10}, link: 1, network: 1, price: 0}")
-    said = plan("--hardware", "Tiny", "--table", str(table), status=1)
-    assert "DOES NOT FIT" in said
-    assert "to fit    dp_shard 4 takes " in said
-    assert "take GPUs with more memory" in said
+    output = plan("--hardware", "Tiny", "--table", str(table), status=1)
+    assert "DOES NOT FIT" in output
+    assert "to fit    dp_shard 4 takes " in output
+    assert "take GPUs with more memory" in output
 
 
 def test_where_nothing_fits_the_nearest_is_told_and_nothing_written(tmp_path: Path) -> None:
@@ -107,31 +107,31 @@ def test_where_nothing_fits_the_nearest_is_told_and_nothing_written(tmp_path: Pa
 
 def test_without_a_name_it_plans_for_this_machine_and_says_so_and_epochs_have_a_whole_time() -> None:
     done = CliRunner().invoke(app, ["plan", "recipes/digits.yaml", "--json"])
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     for name, steps in (("teacher", 30 * 23), ("distill", 40 * 23)):  # of 1,438 images, about, in batches of 64
-        told = found[name]
-        assert told["hardware_reason"].startswith("this machine's, which has ")
-        assert told["steps"] == steps
-        assert told["hours"] == pytest.approx(told["plan"]["step_seconds"]["all"] * steps / 3600)
-    said = plan()
-    assert said.count("hardware  assumed, since the recipe asks for GPUs") == (0 if gpus() else 2)
+        training = document[name]
+        assert training["hardware_reason"].startswith("this machine's, which has ")
+        assert training["steps"] == steps
+        assert training["hours"] == pytest.approx(training["plan"]["step_seconds"]["all"] * steps / 3600)
+    output = plan()
+    assert output.count("hardware  assumed, since the recipe asks for GPUs") == (0 if gpus() else 2)
 
 
 def test_a_gpu_that_is_not_in_the_table_is_planned_for_without_times(monkeypatch: pytest.MonkeyPatch) -> None:
     properties = SimpleNamespace(name="NVIDIA GeForce RTX 4090", total_memory=25_386_352_640, major=8, minor=9)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    said = plan("--all", *TWO)
-    assert "teacher: dp_shard 2 on 1 x 2 NVIDIA GeForce RTX 4090\n" in said
-    assert "of 23.6 GiB a process: fits" in said
-    assert said.count("a step    no time, since the speed is not known; --table ") == 2
-    assert said.count("in all    20,000 steps\n") == 2
-    assert "other degrees" in said
-    assert "trainings" not in said
-    assert not re.search(r"\d s\b|USD|a step$", said, re.MULTILINE)
-    told = json.loads(plan("--json", "--all", *TWO))["distill"]
-    assert (told["steps"], told["hours"], told["usd"]) == (20000, None, None)
-    assert {json.dumps(each["step_seconds"]) for each in [told["plan"], *told["others"]]} == {"null"}
+    output = plan("--all", *TWO)
+    assert "teacher: dp_shard 2 on 1 x 2 NVIDIA GeForce RTX 4090\n" in output
+    assert "of 23.6 GiB a process: fits" in output
+    assert output.count("a step    no time, since the speed is not known; --table ") == 2
+    assert output.count("in all    20,000 steps\n") == 2
+    assert "other degrees" in output
+    assert "trainings" not in output
+    assert not re.search(r"\d s\b|USD|a step$", output, re.MULTILINE)
+    distill = json.loads(plan("--json", "--all", *TWO))["distill"]
+    assert (distill["steps"], distill["hours"], distill["usd"]) == (20000, None, None)
+    assert {json.dumps(each["step_seconds"]) for each in [distill["plan"], *distill["others"]]} == {"null"}
     assert "a step    " in (named := plan("--hardware", "L4"))
     assert "no time" not in named
 
@@ -142,8 +142,8 @@ def test_hardware_that_is_not_in_the_table_is_refused() -> None:
 
 def test_the_recipe_may_name_the_hardware() -> None:
     assert "distill: dp_shard 2 on 1 x 2 L4" in plan("--set", "resources.distill.hardware=L4")
-    asked = ["plan", "recipes/llm.yaml", *SMALL, "--set", "resources.distill.hardware=L5"]
-    assert "resources.distill.hardware: L5 is not in the table" in str(CliRunner().invoke(app, asked).exception)
+    arguments = ["plan", "recipes/llm.yaml", *SMALL, "--set", "resources.distill.hardware=L5"]
+    assert "resources.distill.hardware: L5 is not in the table" in str(CliRunner().invoke(app, arguments).exception)
 
 
 def test_the_best_degrees_are_written_into_the_recipe_and_nothing_else(tmp_path: Path) -> None:
@@ -152,13 +152,13 @@ def test_the_best_degrees_are_written_into_the_recipe_and_nothing_else(tmp_path:
     path.write_bytes(before.replace(b"\n", b"\r\n"))
     done = CliRunner().invoke(app, ["plan", str(path), *SMALL, *TWO, "--write", "--json"])
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     after = path.read_bytes().decode().split("\r\n")
     changed = [(old, new) for old, new in zip(before.decode().split("\n"), after, strict=True) if old != new]
     assert [old for old, _ in changed] == ["    strategy: fsdp"] * 2
     written = [yaml.safe_load(new)["strategy"] for _, new in changed]
     for name, degrees in zip(("teacher", "distill"), written, strict=True):
-        assert found[name]["plan"]["degrees"] == Degrees(**degrees).model_dump()
+        assert document[name]["plan"]["degrees"] == Degrees(**degrees).model_dump()
 
 
 def row(**changes: Any) -> bytes:
@@ -189,11 +189,11 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: bytes, why: st
 
 def test_a_node_s_memory_is_compared_where_the_recipe_says_it() -> None:
     limits = ("--set", "resources.teacher.memory=1Gi", "--set", "resources.distill.memory=64Gi")
-    said = plan(*limits, "--hardware", "CPU", "--set", "student.train.compile=true", status=1)
-    assert "1.00 GiB are there, by resources.teacher.memory: DOES NOT FIT" in said
-    assert "64.00 GiB are there, by resources.distill.memory: fits" in said
-    assert said.count("their tensors") == 2  # ranks on CPUs have them there
-    assert said.index("distill:") < said.index("without compile, which is not planned and takes less")
+    output = plan(*limits, "--hardware", "CPU", "--set", "student.train.compile=true", status=1)
+    assert "1.00 GiB are there, by resources.teacher.memory: DOES NOT FIT" in output
+    assert "64.00 GiB are there, by resources.distill.memory: fits" in output
+    assert output.count("their tensors") == 2  # ranks on CPUs have them there
+    assert output.index("distill:") < output.index("without compile, which is not planned and takes less")
 
 
 def test_images_leave_nothing_where_they_are_served() -> None:
@@ -203,6 +203,8 @@ def test_images_leave_nothing_where_they_are_served() -> None:
 
 
 def test_what_is_wrong_with_the_recipe_gets_its_line() -> None:
-    asked = ["plan", "recipes/llm.yaml", *SMALL, "--set", "student.train.precision=fp8", "--hardware", "A100"]
-    said = str(CliRunner().invoke(app, asked).exception)
-    assert said.startswith("--set student.train.precision=fp8: student.train.precision: the hardware does not compute")
+    arguments = ["plan", "recipes/llm.yaml", *SMALL, "--set", "student.train.precision=fp8", "--hardware", "A100"]
+    message = str(CliRunner().invoke(app, arguments).exception)
+    assert message.startswith(
+        "--set student.train.precision=fp8: student.train.precision: the hardware does not compute"
+    )

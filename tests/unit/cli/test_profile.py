@@ -16,8 +16,8 @@ def lines(**profiles: Profile) -> list[list[str]]:
 
 
 def test_a_column_a_training_and_a_row_for_what_any_of_them_spent_time_on() -> None:
-    taught = {**profile()["kinds"], "teacher": 0.01, "forward": 0.01}
-    assert lines(teacher=profile(), student=profile(kinds=taught, mfu=0.4321)) == [
+    kinds_of_student = {**profile()["kinds"], "teacher": 0.01, "forward": 0.01}
+    assert lines(teacher=profile(), student=profile(kinds=kinds_of_student, mfu=0.4321)) == [
         ["where", "a", "step's", "time", "went"],
         ["teacher", "student"],
         ["a", "step", "80.0", "ms", "80.0", "ms"],

@@ -69,7 +69,7 @@ def test_a_recipe_in_which_nothing_is_wrong_is_told_what_is_not_known_yet(unders
 
 
 @pytest.mark.parametrize(
-    ("changes", "what"),
+    ("changes", "item"),
     [
         (
             ("student.train.optimizer.no_decay=[x]",),
@@ -95,7 +95,7 @@ def test_a_recipe_in_which_nothing_is_wrong_is_told_what_is_not_known_yet(unders
     ],
 )
 def test_what_only_a_built_model_tells_is_listed_as_not_checked(
-    understudy, changes: tuple[str, ...], what: str
+    understudy, changes: tuple[str, ...], item: str
 ) -> None:
     Path("r.yaml").write_text(RECIPE)
     Path("model").mkdir()
@@ -103,8 +103,8 @@ def test_what_only_a_built_model_tells_is_listed_as_not_checked(
     Path("model/model.safetensors").touch()
     outcome = understudy("recipe", "check", "r.yaml", *(part for change in changes for part in ("--set", change)))
     assert outcome.code == 0, outcome.err
-    assert f"not checked: {what}; tried before the first training" in outcome.out.splitlines()
-    assert (what in understudy("recipe", "check", "r.yaml").out) == (not changes)
+    assert f"not checked: {item}; tried before the first training" in outcome.out.splitlines()
+    assert (item in understudy("recipe", "check", "r.yaml").out) == (not changes)
 
 
 @pytest.mark.parametrize("command", [("recipe", "check"), ("run",)])
@@ -113,12 +113,12 @@ def test_what_a_schema_cannot_know_is_one_message_with_lines_too(understudy, com
     overrides = ("--set", "student.model.type=vitt", "--set", "teacher.model.config.hiden_size=8")
     outcome = understudy(*command, "r.yaml", *overrides)
     assert (outcome.code, outcome.out) == (2, "")
-    one, two, three = outcome.err.splitlines()
-    assert one.startswith(f"error: r.yaml:3: data.source.path: {Path('no').absolute()} does not exist")
-    assert two == (
+    first, second, third = outcome.err.splitlines()
+    assert first.startswith(f"error: r.yaml:3: data.source.path: {Path('no').absolute()} does not exist")
+    assert second == (
         "--set student.model.type=vitt: student.model.type: vitt is no architecture of transformers; did you mean vit?"
     )
-    assert three.endswith("teacher.model.config.hiden_size: vit has no such setting; did you mean hidden_size?")
+    assert third.endswith("teacher.model.config.hiden_size: vit has no such setting; did you mean hidden_size?")
     assert not Path(".understudy").exists()
 
 

@@ -23,12 +23,12 @@ FILE = f"digits-of-ours-{sha256(MODEL.encode())[:6]}"
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """Two students on a local registry."""
     folder = tmp_path_factory.mktemp("review")
-    made = Pipeline(folder, tracking_uri(folder / ".understudy", None), {**RECIPE, "register": {"model": MODEL}})
-    made.register()
-    return made
+    registered = Pipeline(folder, tracking_uri(folder / ".understudy", None), {**RECIPE, "register": {"model": MODEL}})
+    registered.register()
+    return registered
 
 
-def said(pipeline: Pipeline, *arguments: str, stdin: str = "") -> str:
+def output_of(pipeline: Pipeline, *arguments: str, stdin: str = "") -> str:
     """What a command prints."""
     done = CliRunner().invoke(app, ["--tracking-uri", pipeline.uri, "review", *arguments], input=stdin)
     if done.exception:
@@ -50,37 +50,37 @@ def test_a_challenger_becomes_the_champion_by_commits_and_a_revert_takes_it_back
         return server_at(pipeline.uri).aliases(MODEL).get("champion")
 
     def promoted(version: str) -> None:
-        assert f"promote/{FILE}-{version}" in said(pipeline, "request", MODEL, *where)
+        assert f"promote/{FILE}-{version}" in output_of(pipeline, "request", MODEL, *where)
         message = git(repository, "log", "-1", "--format=%B", f"promote/{FILE}-{version}")
         assert f"Promote {MODEL} to version {version}" in message
         assert "[0.96, 0.99]" in message, "the evidence"
         git(repository, "switch", "-q", f"promote/{FILE}-{version}")
         for name in ("rita", "sam"):
             with pytest.raises(InputError, match="the policy asks for 2 people"):
-                said(pipeline, "apply", str(folder))
+                output_of(pipeline, "apply", str(folder))
             key = private(name, tmp_path, "secret" if name == "sam" else "")
-            approved = said(pipeline, "approve", MODEL, "--as", name, "--key", str(key), *where, stdin="secret\n")
+            approved = output_of(pipeline, "approve", MODEL, "--as", name, "--key", str(key), *where, stdin="secret\n")
             assert f"version {version}, approved by " in approved
             git(repository, "commit", "-qam", f"{name} approves")
         git(repository, "switch", "-q", "main")
         git(repository, "merge", "-q", "--no-ff", "-m", "merge", f"promote/{FILE}-{version}")
         with pytest.raises(UnderstudyError, match=f"version {version} is to be the champion"):
-            said(pipeline, "apply", str(folder), "--check")
-        assert f"version {version} is the champion now" in said(pipeline, "apply", str(folder))
+            output_of(pipeline, "apply", str(folder), "--check")
+        assert f"version {version} is the champion now" in output_of(pipeline, "apply", str(folder))
         assert champion() == version
-        assert said(pipeline, "apply", str(folder), "--check") == "registry and files agree\n"
+        assert output_of(pipeline, "apply", str(folder), "--check") == "registry and files agree\n"
 
     promoted("1")
-    assert said(pipeline) == "nothing is up for review\n"
+    assert output_of(pipeline) == "nothing is up for review\n"
     pipeline.register(run=pipeline.new_run(), weights=b"better")
-    assert said(pipeline).splitlines()[1].split()[:5] == [*MODEL.split(), "2", "1"]
-    [listed] = json.loads(said(pipeline, "--json"))
+    assert output_of(pipeline).splitlines()[1].split()[:5] == [*MODEL.split(), "2", "1"]
+    [listed] = json.loads(output_of(pipeline, "--json"))
     assert (listed["model"], listed["version"], listed["champion"]) == (MODEL, "2", "1")
-    assert json.loads(said(pipeline, "show", MODEL, "--json"))["champion"] == "1"
-    assert f"# {MODEL}, version 2, against version 1" in said(pipeline, "show", MODEL)
+    assert json.loads(output_of(pipeline, "show", MODEL, "--json"))["champion"] == "1"
+    assert f"# {MODEL}, version 2, against version 1" in output_of(pipeline, "show", MODEL)
     promoted("2")
     git(repository, "revert", "-m", "1", "--no-edit", "HEAD")
-    assert "version 1 is the champion now; it was version 2" in said(pipeline, "apply", str(folder))
+    assert "version 1 is the champion now; it was version 2" in output_of(pipeline, "apply", str(folder))
     assert champion() == "1"
 
 
@@ -88,4 +88,4 @@ def test_nobody_approves_what_nobody_asked_for(pipeline: Pipeline, tmp_path: Pat
     folder = folder_of(tmp_path / "promotions")
     key = str(private("rita", tmp_path))
     with pytest.raises(InputError, match="no file promotes nothing; understudy review request nothing writes one"):
-        said(pipeline, "approve", "nothing", "--as", "rita", "--key", key, "--promotions", str(folder))
+        output_of(pipeline, "approve", "nothing", "--as", "rita", "--key", key, "--promotions", str(folder))

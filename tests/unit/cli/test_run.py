@@ -31,14 +31,14 @@ OWNER = {"kind": "Job", "name": "run-1", "uid": "uid"}
 
 
 def fails(error: BaseException) -> Any:
-    def asked(*_: object) -> Any:
+    def raise_it(*_: object) -> Any:
         raise error
 
-    return asked
+    return raise_it
 
 
 @pytest.mark.parametrize(
-    ("own", "over", "closed"),
+    ("owner_of_pod", "over", "closed"),
     [
         (lambda _: OWNER, lambda *_: "Job run-1 was deleted", True),
         (lambda _: OWNER, lambda *_: "", False),
@@ -49,29 +49,29 @@ def fails(error: BaseException) -> Any:
     ids=["stopped", "evicted", "nobody's", "server away", "connection lost"],
 )
 def test_a_run_ends_with_its_job_and_not_with_its_pod(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Any, over: Any, closed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner_of_pod: Any, over: Any, closed: bool
 ) -> None:
-    told: list[Run] = []
+    closed_runs: list[Run] = []
     monkeypatch.setattr(api, "Kube", lambda: None)
-    monkeypatch.setattr(owner, "owner_now", own)
+    monkeypatch.setattr(owner, "owner_now", owner_of_pod)
     monkeypatch.setattr(owner_state, "why_ended", over)
-    monkeypatch.setattr(recorder, "close_ended", lambda run, uri: told.append(run))
+    monkeypatch.setattr(recorder, "close_ended", lambda run, uri: closed_runs.append(run))
     run = Run(tmp_path)
     _close_if_stopped(run, "http://mlflow")
     assert run.exit_code == (STOPPED if closed else None)
-    assert told == ([run] if closed else [])
+    assert closed_runs == ([run] if closed else [])
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [(("-n", "team"), "add --on cluster"), (("--on", "cluster", "--json"), "--json: a run in a cluster")],
 )
 def test_options_that_another_place_would_take_are_refused(
-    understudy: Any, options: tuple[str, ...], words: str
+    understudy: Any, options: tuple[str, ...], message: str
 ) -> None:
     outcome = understudy("run", str(Path("recipes/digits.yaml").absolute()), *options)
     assert outcome.code == 2
-    assert words in outcome.err
+    assert message in outcome.err
 
 
 def test_the_old_name_of_the_remote_caches_variable_is_refused_before_anything_is_made(
@@ -112,17 +112,17 @@ def run_here(folder: Path, *, profile: bool = False) -> int:
 def test_only_a_pod_that_has_to_go_asks_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: SystemExit
 ) -> None:
-    asked: list[Run] = []
+    queried: list[Run] = []
     run = Run(tmp_path)
-    monkeypatch.setattr(command, "_begun", lambda *_: run)
+    monkeypatch.setattr(command, "_begin", lambda *_: run)
     monkeypatch.setattr(command, "_is_all_there", lambda *_: False)
     monkeypatch.setattr(command, "_pipeline", lambda *_: nullcontext())
     monkeypatch.setattr(command, "_follow", fails(ends))
-    monkeypatch.setattr(command, "_close_if_stopped", lambda run, uri: asked.append(run))
+    monkeypatch.setattr(command, "_close_if_stopped", lambda run, uri: queried.append(run))
     with pytest.raises(SystemExit) as ended:
         run_here(tmp_path)
     assert ended.value is ends
-    assert asked == ([run] if isinstance(ends, command._Evicted) else [])
+    assert queried == ([run] if isinstance(ends, command._Evicted) else [])
 
 
 @pytest.mark.parametrize("profile", [False, True])
@@ -136,7 +136,7 @@ def test_a_run_is_profiled_where_it_is_asked_for(
         profiled.append(Run(tmp_path).is_profiled)
         raise SystemExit(1)
 
-    monkeypatch.setattr(command, "_begun", lambda *_: Run(tmp_path))
+    monkeypatch.setattr(command, "_begin", lambda *_: Run(tmp_path))
     monkeypatch.setattr(command, "_is_all_there", looked)
     with pytest.raises(SystemExit):
         run_here(tmp_path, profile=profile)
@@ -153,18 +153,18 @@ def in_a_pod(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def sigterm_then(answer: Any) -> Any:
-    def asked(*_: object) -> Any:
+    def answer_after_sigterm(*_: object) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)
         return answer
 
-    return asked
+    return answer_after_sigterm
 
 
 def test_a_pod_that_has_to_go_before_its_pipeline_began_is_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_a_pod: None
 ) -> None:
     del in_a_pod
-    monkeypatch.setattr(command, "_begun", sigterm_then(Run(tmp_path)))
+    monkeypatch.setattr(command, "_begin", sigterm_then(Run(tmp_path)))
     with pytest.raises(command._Evicted) as ended:
         run_here(tmp_path)
     assert ended.value.code == 143
@@ -176,7 +176,7 @@ def test_a_pod_that_has_to_go_once_its_run_has_a_verdict_still_gives_it(
 ) -> None:
     del in_a_pod
     concluded: list[int] = []
-    monkeypatch.setattr(command, "_begun", lambda *_: Run(tmp_path))
+    monkeypatch.setattr(command, "_begin", lambda *_: Run(tmp_path))
     monkeypatch.setattr(command, "_is_all_there", lambda *_: False)
     monkeypatch.setattr(command, "_pipeline", lambda *_: nullcontext())
     monkeypatch.setattr(command, "_follow", lambda *_: None)
@@ -194,32 +194,32 @@ def test_a_pod_that_has_to_go_says_what_its_steps_say_to_the_end(
 ) -> None:
     del in_a_pod
     monkeypatch.setattr(command, "_reap", lambda _: pipeline.poll())
-    words = tmp_path / "logs" / "jobs.log"
-    words.parent.mkdir()
+    log_path = tmp_path / "logs" / "jobs.log"
+    log_path.parent.mkdir()
     leaves = (
-        f"import signal, sys, time\ndef leave(*_): open({str(words)!r}, 'a').write('last\\n'); sys.exit(0)\n"
+        f"import signal, sys, time\ndef leave(*_): open({str(log_path)!r}, 'a').write('last\\n'); sys.exit(0)\n"
         f"signal.signal(signal.SIGTERM, leave); open({str(tmp_path / 'ready')!r}, 'w'); time.sleep(600)"
     )
-    said: list[str] = []
+    printed: list[str] = []
 
     def shows(_: object) -> None:
-        if (tmp_path / "ready").exists() and not words.exists():
-            words.write_text("first\nsecond\n")
+        if (tmp_path / "ready").exists() and not log_path.exists():
+            log_path.write_text("first\nsecond\n")
 
-    def say(line: str) -> None:
-        if not said:
-            said.append(line)
+    def report(line: str) -> None:
+        if not printed:
+            printed.append(line)
             os.kill(os.getpid(), signal.SIGTERM)
         if lost:
             raise lost
-        said.append(line)
+        printed.append(line)
 
     pipeline = subprocess.Popen([sys.executable, "-c", leaves], start_new_session=True)
     signal.signal(signal.SIGTERM, command._evicted)
     with pytest.raises(command._Evicted):
-        command._follow(Run(tmp_path), [], pipeline, cast(Any, SimpleNamespace(update=shows)), say)
+        command._follow(Run(tmp_path), [], pipeline, cast(Any, SimpleNamespace(update=shows)), report)
     pipeline.wait()
-    assert said == (["first"] if lost else ["first", "first", "second", "last"]), "an interrupted line comes again"
+    assert printed == (["first"] if lost else ["first", "first", "second", "last"]), "an interrupted line comes again"
 
 
 @pytest.fixture
@@ -237,10 +237,10 @@ def test_a_pod_that_has_to_go_waits_for_its_steps_and_no_longer(
 ) -> None:
     """A pipeline that ends at once, and its step, which gives back what it holds first."""
     del first_process
-    began, given_back = tmp_path / "began", tmp_path / "given back"
+    began, released = tmp_path / "began", tmp_path / "given back"
     step = (
         "import pathlib, signal, sys, time\n"
-        f"def leave(*_): time.sleep(0.5); pathlib.Path({str(given_back)!r}).touch(); sys.exit(0)\n"
+        f"def leave(*_): time.sleep(0.5); pathlib.Path({str(released)!r}).touch(); sys.exit(0)\n"
         f"signal.signal(signal.SIGTERM, leave); pathlib.Path({str(began)!r}).touch(); time.sleep(600)"
     )
     pipeline = subprocess.Popen(
@@ -258,7 +258,7 @@ def test_a_pod_that_has_to_go_waits_for_its_steps_and_no_longer(
     finally:
         signal.signal(signal.SIGTERM, before)
     pipeline.wait()
-    assert given_back.exists()
+    assert released.exists()
     assert len(looks) < 10 * command.PATIENCE, "nobody is left of the group, so there is nobody to wait for"
 
 

@@ -70,7 +70,7 @@ def test_waiting_for_a_run_that_fails_ends_with_1(
 
 
 @pytest.mark.parametrize(
-    ("tags", "state", "code", "words"),
+    ("tags", "state", "code", "last_line"),
     [
         ({VERDICT: "approved"}, "SUCCEEDED", 0, "approved"),
         ({VERDICT: "rejected", REJECTED_BY: "size, latency"}, "SUCCEEDED", 3, "rejected by size, latency"),
@@ -86,7 +86,7 @@ def test_waiting_ends_with_the_verdict_and_its_rules(
     tags: dict[str, str],
     state: str,
     code: int,
-    words: str,
+    last_line: str,
 ) -> None:
     kfp.states = ["RUNNING", state]
     uri = f"sqlite:///{tmp_path}/m.db"
@@ -94,4 +94,4 @@ def test_waiting_ends_with_the_verdict_and_its_rules(
     client.create_run(client.create_experiment("digits"), tags={RUN: "r1", STEP: PARENT, **tags})
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     done = submit("--wait")
-    assert (done.code, done.out.splitlines()[-1]) == (code, words)
+    assert (done.code, done.out.splitlines()[-1]) == (code, last_line)

@@ -29,7 +29,7 @@ class Answer:
     machine: "Machine"
     steps: int | None
     """Of the whole training; None if the recipe counts epochs and the data is not here."""
-    own: "Estimate"
+    estimate: "Estimate"
     """For the recipe's degrees; for the best ones if the recipe leaves them to the plan, and with --write."""
     ranking: "Ranking | None"
     """With --all."""
@@ -39,7 +39,7 @@ class Answer:
     @property
     def fits(self) -> bool:
         """Whether the training fits the memory of its processes and nodes."""
-        return self.own.fits and self.host.fits
+        return self.estimate.fits and self.host.fits
 
     @property
     def hardware(self) -> "Hardware":
@@ -49,7 +49,7 @@ class Answer:
     @property
     def hours(self) -> float | None:
         """None if the steps, or the hardware's speed, are unknown."""
-        return self.own.hours(self.steps) if self.steps and self.machine.has_times else None
+        return self.estimate.hours(self.steps) if self.steps and self.machine.has_times else None
 
     @property
     def cost(self) -> float:
@@ -57,41 +57,41 @@ class Answer:
         return (self.hours or 0.0) * self.job.nodes * self.job.processes * self.hardware.price
 
 
-def say(answer: Answer) -> None:
+def print_plan(answer: Answer) -> None:
     """Print the plan of a training."""
     from understudy.plan.remedies import lacking
 
-    job, own, hardware = answer.job, answer.own, answer.hardware
-    peak = own.traced.peak
+    job, estimate, hardware = answer.job, answer.estimate, answer.hardware
+    peak = estimate.traced.peak
     kinds = ", ".join(f"{kind} {_size(size)}" for kind, size in peak.kinds.items() if size > peak.bytes / SMALL)
-    typer.echo(f"{job.name}: {own.degrees} on {job.nodes} x {job.processes} {answer.machine.kind}")
+    typer.echo(f"{job.name}: {estimate.degrees} on {job.nodes} x {job.processes} {answer.machine.kind}")
     if answer.machine.reason:
         typer.echo(f"  hardware  {answer.machine.reason}")
-    verdict = "fits" if own.fits else "DOES NOT FIT"
-    typer.echo(f"  memory    {own.memory:.2f} of {hardware.memory:.1f} GiB a process: {verdict}")
+    verdict = "fits" if estimate.fits else "DOES NOT FIT"
+    typer.echo(f"  memory    {estimate.memory:.2f} of {hardware.memory:.1f} GiB a process: {verdict}")
     typer.echo(f"            at most in {peak.phase}: {kinds}")
-    kept, state = _size(own.traced.resident), _size(job.checkpoint(own))
-    typer.echo(f"            {kept} between steps; a checkpoint has {state} in all")
+    between_steps, state = _size(estimate.traced.resident), _size(job.checkpoint(estimate))
+    typer.echo(f"            {between_steps} between steps; a checkpoint has {state} in all")
     if job.planned.train.compile:
         typer.echo("            without compile, which is not planned and takes less")
-    _say_host(answer)
-    _say_disk(answer.disk)
+    _print_host(answer)
+    _print_disk(answer.disk)
     typer.echo(f"  a step    {_step(answer)}")
     typer.echo(f"  in all    {_in_all(answer)}")
-    if not own.fits:
-        typer.echo(f"  to fit    {lacking(job.planned, own, job.placement(hardware))}")
+    if not estimate.fits:
+        typer.echo(f"  to fit    {lacking(job.planned, estimate, job.placement(hardware))}")
     if answer.ranking and (answer.ranking.refused or len(answer.ranking.estimates) > 1):
-        _say_others(answer.ranking, answer)
+        _print_other_degrees(answer.ranking, answer)
 
 
 def _step(answer: Answer) -> str:
     """A step's time as text."""
-    own = answer.own
+    estimate = answer.estimate
     if not answer.machine.has_times:
         return "no time, since the speed is not known; --table takes a row with it, --hardware another GPU's name"
     return (
-        f"{_seconds(own.step)} s: {_seconds(own.compute)} computing, {_seconds(own.communication)} "
-        f"communicating alone, {_seconds(own.bubble)} waiting for other stages"
+        f"{_seconds(estimate.step)} s: {_seconds(estimate.compute)} computing, {_seconds(estimate.communication)} "
+        f"communicating alone, {_seconds(estimate.bubble)} waiting for other stages"
     )
 
 
@@ -107,7 +107,7 @@ def _in_all(answer: Answer) -> str:
     return length if answer.hours is None else f"{length}: {_time(answer.hours)}{cost}"
 
 
-def _say_host(answer: Answer) -> None:
+def _print_host(answer: Answer) -> None:
     host = answer.host
     kinds = {"processes": host.processes, "their tensors": host.tensors, "copies for a checkpoint": host.checkpoint}
     parts = ", ".join(f"{kind} {_size(size)}" for kind, size in kinds.items() if size)
@@ -117,23 +117,23 @@ def _say_host(answer: Answer) -> None:
         typer.echo(f"            {_size(host.limit)} are there, by resources.{answer.job.name}.memory: {verdict}")
 
 
-def _say_disk(found: "Disk") -> None:
-    checkpoints = f"{found.checkpoints} checkpoint{'s' * (found.checkpoints > 1)} of {_size(found.checkpoint)}"
-    stays = f"the model, {_size(found.model)}, stays"
-    typer.echo(f"  disk      {_size(found.most)} of the store at most, with {checkpoints}; {stays}")
+def _print_disk(needed: "Disk") -> None:
+    checkpoints = f"{needed.checkpoints} checkpoint{'s' * (needed.checkpoints > 1)} of {_size(needed.checkpoint)}"
+    stays = f"the model, {_size(needed.model)}, stays"
+    typer.echo(f"  disk      {_size(needed.most)} of the store at most, with {checkpoints}; {stays}")
 
 
-def say_run(whole: "WholeRun", length: int) -> None:
+def print_run(requirements: "WholeRun", length: int) -> None:
     """Print the models' size, and the memory of evaluation and of serving sequences of that length."""
-    models = ", ".join(f"{role} {_size(size)}" for role, size in whole.models.items())
+    models = ", ".join(f"{role} {_size(size)}" for role, size in requirements.models.items())
     typer.echo("the run:")
-    typer.echo(f"  models    {_size(sum(whole.models.values()))} stay in the store: {models}")
-    typer.echo(f"  evaluate  {_size(whole.evaluation)} of weights in each process")
-    weights, kept = _size(whole.serving.weights), _kept(whole.serving.cache, length)
-    typer.echo(f"  serving   the student in {whole.serving.precision}: {weights} of weights, {kept}")
+    typer.echo(f"  models    {_size(sum(requirements.models.values()))} stay in the store: {models}")
+    typer.echo(f"  evaluate  {_size(requirements.evaluation)} of weights in each process")
+    weights, cached = _size(requirements.serving.weights), _cache_text(requirements.serving.cache, length)
+    typer.echo(f"  serving   the student in {requirements.serving.precision}: {weights} of weights, {cached}")
 
 
-def say_trainings(answers: Sequence[Answer], *, control: bool) -> None:
+def print_trainings(answers: Sequence[Answer], *, control: bool) -> None:
     """Print the time and cost of all trainings, if there is an estimate for each."""
     hours = [answer.hours for answer in answers if answer.hours is not None]
     if len(hours) == len(answers):
@@ -143,7 +143,7 @@ def say_trainings(answers: Sequence[Answer], *, control: bool) -> None:
         typer.echo(f"  trainings {_time(sum(hours))} one after another{paid}{more}")
 
 
-def _kept(cache: int | None, length: int) -> str:
+def _cache_text(cache: int | None, length: int) -> str:
     """The memory that serving keeps for a sequence, as text."""
     if cache is None:
         return "and what its own code keeps of a sequence"
@@ -170,12 +170,12 @@ def _seconds(number: float) -> str:
     return f"{number:,.0f}" if number > 1 else f"{number:.6f}"
 
 
-def _say_others(found: "Ranking", answer: Answer) -> None:
+def _print_other_degrees(ranked: "Ranking", answer: Answer) -> None:
     typer.echo("  other degrees, the fastest that fit first:")
-    for other in found.estimates:
-        if other.degrees != answer.own.degrees:
+    for other in ranked.estimates:
+        if other.degrees != answer.estimate.degrees:
             step = f" {_seconds(other.step):>9} s a step" if answer.machine.has_times else ""
             fits = "" if other.fits else "  does not fit"
             typer.echo(f"    {other.degrees!s:<44} {other.memory:8.2f} GiB{step}{fits}")
-    for why, count in Counter(why for _, why in found.refused).most_common():
-        typer.echo(f"    {count} more make no sense: {why}")
+    for reason, count in Counter(reason for _, reason in ranked.refused).most_common():
+        typer.echo(f"    {count} more make no sense: {reason}")
