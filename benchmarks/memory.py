@@ -39,7 +39,7 @@ from understudy.models.build import undrawn_model
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts
 from understudy.models.files import save_model
-from understudy.plan.imagined import Imagined
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned, traces
 from understudy.recipe import ArchitectureModel, Degrees, PretrainedModel
 from understudy.registry.server import tracking_uri
@@ -212,7 +212,7 @@ def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], 
     known = ArchitectureModel.model_validate(teacher)
     kinds = describe(work.model, facts, "student.model"), describe(known, facts, "teacher.model")
     own, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
-    planned = Planned(*kinds, work.train, work.objectives, Imagined(facts, 64), "student.train", "bf16")
+    planned = Planned(*kinds, work.train, work.objectives, PlaceholderExamples(facts, 64), "student.train", "bf16")
     said = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
     print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; GiB, and of mapped files:")
     print(

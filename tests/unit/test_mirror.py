@@ -7,7 +7,7 @@ PACKAGE = Path("src/understudy")
 FOLDERS = [Path("tests") / name for name in ("unit", "ranks", "registry", "full", "cluster")]
 
 WITHOUT = {
-    "plan/absent.py": "where every trace runs: plan/test_trace.py",
+    "plan/simulation.py": "where every trace runs: plan/test_trace.py",
     "plan/copies.py": "what a replica holds beside a model: plan/test_depth.py and plan/test_trace.py",
     "__main__.py": "one line; every test that starts `python -m understudy` runs it",
     "errors.py": "exit codes and messages, seen by the tests of what raises them",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understudy.plan.estimate import Estimate
     from understudy.plan.job import Job
     from understudy.plan.machine import Machine
-    from understudy.plan.whole_run import WholeRun
+    from understudy.plan.run_requirements import RunRequirements
 
 KindOfHardware = Annotated[
     str | None,
@@ -59,7 +59,7 @@ def plan(
     from understudy.plan.length import training_examples
     from understudy.plan.machine import gpus, machine_for
     from understudy.plan.ranking import workers
-    from understudy.plan.whole_run import whole_run
+    from understudy.plan.run_requirements import run_requirements
 
     rows = kinds.table(table)
     if hardware and hardware not in rows:
@@ -75,14 +75,14 @@ def plan(
             answers = [answered(job, machine_for(job, hardware, rows, here)) for job in trainings]
     except InputError as error:
         raise InputError(written.source.located(str(error))) from error
-    run_requirements = whole_run(written.recipe, answers[-1].job.planned)
+    requirements = run_requirements(written.recipe, answers[-1].job.planned)
     if as_json:
         documents: dict[str, Any] = {answer.job.name: _machine(answer) for answer in answers}
-        print_json({**documents, "run": _run(run_requirements)})
+        print_json({**documents, "run": _run(requirements)})
     else:
         for answer in answers:
             print_plan(answer)
-        print_run(run_requirements, written.recipe.text.sequence_length)
+        print_run(requirements, written.recipe.text.sequence_length)
         print_trainings(answers, control=written.recipe.student.control)
     if write:
         _write(recipe, answers)
@@ -157,7 +157,7 @@ def _machine(answer: Answer) -> dict[str, Any]:
     return {**values, "host_bytes": host, "disk_bytes": {**asdict(answer.disk), "most": answer.disk.most}}
 
 
-def _run(whole: "WholeRun") -> dict[str, Any]:
+def _run(whole: "RunRequirements") -> dict[str, Any]:
     return {
         "models_bytes": dict(whole.models),
         "evaluation_bytes": whole.evaluation,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from understudy.plan.job import Job
     from understudy.plan.machine import Machine
     from understudy.plan.ranking import Ranking
-    from understudy.plan.whole_run import WholeRun
+    from understudy.plan.run_requirements import RunRequirements
 
 SMALL = 100
 """Kinds of memory below the peak divided by this are not printed."""
@@ -123,7 +123,7 @@ def _print_disk(needed: "Disk") -> None:
     typer.echo(f"  disk      {_size(needed.most)} of the store at most, with {checkpoints}; {stays}")
 
 
-def print_run(requirements: "WholeRun", length: int) -> None:
+def print_run(requirements: "RunRequirements", length: int) -> None:
     """Print the models' size, and the memory of evaluation and of serving sequences of that length."""
     models = ", ".join(f"{role} {_size(size)}" for role, size in requirements.models.items())
     typer.echo("the run:")

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from understudy.plan.certain import AT_ONCE, saves
 from understudy.plan.estimate import Estimate
 from understudy.plan.job import Job
+from understudy.plan.lower_bounds import AT_ONCE, saves
 from understudy.plan.weights import weights_of
 
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from understudy.kube.quantities import amount
 from understudy.models.pretrained import Head
-from understudy.plan.certain import OUTER, moments
 from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import Hardware
-from understudy.plan.imagined import Imagined, description_of, facts_of, tokens_of
+from understudy.plan.lower_bounds import OUTER, moments
+from understudy.plan.placeholders import PlaceholderExamples, description_of, facts_of, tokens_of
 from understudy.plan.ranking import Placement
 from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
@@ -64,7 +64,7 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
         InputError: a model is invalid, or a pretrained model's configuration or tokenizer is not available.
     """
     facts = facts_of(recipe, tokens_of(recipe))
-    examples = Imagined(facts, EXAMPLES)
+    examples = PlaceholderExamples(facts, EXAMPLES)
     head: Head = "new" if recipe.teacher.train else "kept"
     teacher = description_of(recipe.teacher.model, facts, "teacher.model", head)
     student = description_of(recipe.student.model, facts, "student.model", "new")

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from understudy.models.parts import kept
-from understudy.plan.answers import Answers
+from understudy.plan.operation_cache import OperationCache
 
 Kind = Literal[
     "parameters", "gradients", "optimizer", "teacher", "activations", "logits", "communication", "temporary", "data"
@@ -95,7 +95,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._serial: dict[int, int] = {}
         self._blocks: dict[int, Block | None] = {}
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._answers: Answers | None = None
+        self._cache: OperationCache | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -111,7 +111,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Stages send gradients after the backward passes of all blocks; each belongs to its own block.
         """
         mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
-        self._answers = Answers(mode) if mode else None
+        self._cache = OperationCache(mode) if mode else None
         plain, find_shapes = torch.UntypedStorage.resize_, ShardingPropagator._propagate_tensor_meta_non_cached
         send_gradients = FSDPParamGroup.post_backward
 
@@ -166,7 +166,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = self._answers.of(func, args, kwargs) if self._answers else func(*args, **kwargs)
+        result = self._cache.of(func, args, kwargs) if self._cache else func(*args, **kwargs)
         if func.namespace in SENDING and func is not WAIT:
             self._count_traffic(func, args, result)
         if (count := flop_registry.get(func._overloadpacket)) is not None:

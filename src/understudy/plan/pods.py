@@ -8,9 +8,9 @@ from typing import Literal
 from understudy.errors import InputError
 from understudy.kube.quantities import amount
 from understudy.models.facts import Facts
-from understudy.plan.certain import Held, evaluation_memory, training_memory
 from understudy.plan.estimate import GIB
-from understudy.plan.imagined import description_of, facts_of
+from understudy.plan.lower_bounds import Held, evaluation_memory, training_memory
+from understudy.plan.placeholders import description_of, facts_of
 from understudy.plan.weights import weights_of
 from understudy.recipe import ArchitectureModel, Model, Recipe, Resources, Train, degrees
 

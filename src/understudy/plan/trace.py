@@ -29,14 +29,14 @@ from understudy.parallel.apply import Spread
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import EXAMPLES, Layout, layout
 from understudy.parallel.savers import Savers
-from understudy.plan.absent import rank_among_absent
 from understudy.plan.attention import attention_of
 from understudy.plan.copies import Copies
-from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
 from understudy.plan.pieces import few_pieces
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.repeated import Further, Repeated
-from understudy.plan.tried import try_model
+from understudy.plan.simulation import simulated_rank
+from understudy.plan.trial import try_model
 from understudy.recipe import Degrees, ObjectiveSection, TeacherPrecision, Train
 from understudy.teachers.in_memory import Teacher
 from understudy.train.averages import Averages
@@ -63,7 +63,7 @@ class Planned:
     teacher: Description | None
     train: Train
     objectives: tuple[ObjectiveSection, ...]
-    examples: Imagined
+    examples: PlaceholderExamples
     where: str
     """The training's path in the recipe."""
     teacher_precision: TeacherPrecision = "fp32"
@@ -110,7 +110,7 @@ def trace(
     facts = planned.examples.facts
     vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
     ledger = Ledger(vocabulary, GRAIN[device])
-    simulated = rank_among_absent(planned.train, degrees, rank, precision)
+    simulated = simulated_rank(planned.train, degrees, rank, precision)
     with simulated as spread, attention_of(device, packed=keeps_apart(facts)):
         _try_models(planned, spread)
         with ledger.watching():
@@ -127,7 +127,7 @@ def traces(
 
 def laid_out(planned: Planned, degrees: Degrees) -> Layout:
     """The layout by which stages are cut."""
-    with rank_among_absent(planned.train, degrees, 0, torch.float32) as spread:
+    with simulated_rank(planned.train, degrees, 0, torch.float32) as spread:
         return _layout(planned, spread)
 
 
@@ -287,7 +287,7 @@ def _allow_partial_head(model: nn.Module) -> None:
         model.take_head_apart()
 
 
-def _part(examples: Imagined, width: int, ledger: Ledger) -> Part:
+def _part(examples: PlaceholderExamples, width: int, ledger: Ledger) -> Part:
     indices = np.zeros(width, dtype=np.int64)
     inputs, labels = examples.batch(indices)
     positions = examples.positions(indices)

@@ -15,7 +15,7 @@ from understudy.data.packing import write_packed
 from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
 from understudy.models.facts import AboutTexts, Facts
-from understudy.plan.imagined import Imagined
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned, Traced, traces
 from understudy.recipe import Degrees, degrees
 
@@ -115,7 +115,7 @@ def planned_on(device: str, job: JobSpec, facts: Facts) -> list[Traced]:
     model = describe(work.model, facts, "student.model")
     teacher_settings = work.teacher_precision, work.teacher_shards
     described = Planned(
-        model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train", *teacher_settings
+        model, teacher, work.train, work.objectives, PlaceholderExamples(facts, 64), "student.train", *teacher_settings
     )
     return traces(described, mesh_degrees, device, torch.bfloat16 if device == "cuda" else torch.float32)
 

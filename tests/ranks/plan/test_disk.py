@@ -15,8 +15,8 @@ from understudy.models.describe import describe
 from understudy.models.weight_files import weight_bytes
 from understudy.plan.disk import Disk, disk
 from understudy.plan.estimate import Estimate
-from understudy.plan.imagined import Imagined
 from understudy.plan.job import Job
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned, traces
 from understudy.recipe import Degrees, degrees
 
@@ -48,7 +48,7 @@ def test_a_checkpoint_and_a_model_are_as_large_as_real_ones(
     ranks.run(2, train_ranks, job)
     work = training(job)
     model = describe(work.model, facts, "teacher.model")
-    planned = Planned(model, None, work.train, work.objectives, Imagined(facts, 64), "teacher.train")
+    planned = Planned(model, None, work.train, work.objectives, PlaceholderExamples(facts, 64), "teacher.train")
     needed = disk(Job("teacher", planned, 1, 2, None), estimate(planned, degrees(strategy, 1, 2)))  # type: ignore[arg-type]
     written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints" / "step-4").iterdir())
     assert needed.checkpoint == pytest.approx(written, rel=0.02)

@@ -21,7 +21,7 @@ from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.models.linear import linear_layers
 from understudy.plan.choices import refusal
-from understudy.plan.imagined import Imagined
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import trace, traces
 from understudy.recipe import ArchitectureModel, Degrees
 
@@ -137,7 +137,7 @@ def test_sequences_in_parts_gather_and_scatter_in_the_place_of_sums(blocks: int)
 def test_what_other_architectures_ask_their_layers_is_known_in_every_stage(kind: str) -> None:
     model, facts = {"vit": (VIT, IMAGES), "bert": (BERT, SHORT), "gpt2": (GPT, SHORT)}[kind]
     described = describe(ArchitectureModel(**model), facts, "student.model")
-    job = replace(planned(described), examples=Imagined(facts, 64))
+    job = replace(planned(described), examples=PlaceholderExamples(facts, 64))
     (whole,) = traces(job, Degrees(), "cpu", torch.float32)
     stages = traces(job, Degrees(pp=2), "cpu", torch.float32)
     assert sum(stage.flops for stage in stages) == whole.flops

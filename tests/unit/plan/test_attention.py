@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from tests.unit.plan.test_depth import SIZES, TEXT, planned
 from understudy.models.describe import describe
-from understudy.plan.imagined import Imagined
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import trace
 from understudy.recipe import ArchitectureModel, Degrees
 
@@ -21,7 +21,9 @@ def peak(groups: int, device: str, precision: torch.dtype) -> int:
     config |= {"max_position_embeddings": LENGTH}
     facts: Any = {**TEXT, "sequence_length": LENGTH}
     model = describe(ArchitectureModel(type="llama", config=config), facts, "student.model")
-    job = replace(planned(model, batch_size=SEQUENCES, gradient_accumulation_steps=1), examples=Imagined(facts, 64))
+    job = replace(
+        planned(model, batch_size=SEQUENCES, gradient_accumulation_steps=1), examples=PlaceholderExamples(facts, 64)
+    )
     return trace(job, Degrees(), 0, device, precision).peak.bytes
 
 
@@ -52,6 +54,6 @@ def test_masks_are_planned_where_a_training_has_them(
     facts: Any = {**TEXT, **packing}
     config = {**SIZES, "num_hidden_layers": 1, "num_key_value_heads": 2, "max_position_embeddings": 32}
     model = describe(ArchitectureModel(type="llama", config=config), TEXT, "student.model")
-    job = replace(planned(model), examples=Imagined(facts, 64))
+    job = replace(planned(model), examples=PlaceholderExamples(facts, 64))
     trace(job, Degrees(), 0, "cpu", torch.float32)
     assert seen == {(masked, 1 if masked else 2)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from understudy.models.facts import Facts
 from understudy.plan.choices import all_degrees, refusal, suited
-from understudy.plan.imagined import Imagined
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Train
 
@@ -28,7 +28,7 @@ IMAGES: Facts = {
 def planned(facts: Facts = TEXT, **train: Any) -> Planned:
     config = {"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 4}
     model: Any = {"kind": "transformers", "config": config, **facts}
-    return Planned(model, None, Train(steps=1, **train), LABELS, Imagined(facts, 9), "student.train")
+    return Planned(model, None, Train(steps=1, **train), LABELS, PlaceholderExamples(facts, 9), "student.train")
 
 
 @given(st.integers(0, 6))

@@ -9,7 +9,7 @@ from torch import nn
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.plan.depth import Depth, deep_traces, depth, depths
-from understudy.plan.imagined import Imagined
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned, traces
 from understudy.recipe import LABELS, ArchitectureModel, Degrees, FactoryModel, Train
 from understudy.recipe.objectives import DISTILL
@@ -36,7 +36,7 @@ def lookup() -> nn.Module:
 def planned(model: Any, teacher: Any = None, **train: Any) -> Planned:
     settings = {"steps": 1, "batch_size": 16, "gradient_accumulation_steps": 4, **train}
     objectives = LABELS if teacher is None else DISTILL["causal-lm"]
-    return Planned(model, teacher, Train(**settings), objectives, Imagined(TEXT, 64), "student.train")
+    return Planned(model, teacher, Train(**settings), objectives, PlaceholderExamples(TEXT, 64), "student.train")
 
 
 @pytest.mark.parametrize(

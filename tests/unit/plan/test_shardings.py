@@ -10,9 +10,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from tests.unit.plan.test_depth import llama, planned
-from understudy.plan import absent
 from understudy.plan import shardings as module
-from understudy.plan.absent import rank_among_absent
+from understudy.plan import simulation
+from understudy.plan.simulation import simulated_rank
 from understudy.plan.trace import traces
 from understudy.recipe import Degrees
 
@@ -38,7 +38,7 @@ def computed_operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def product(mesh_degrees: Degrees, rank: int, rows: int) -> tuple[Any, ...]:
     """Of two tensors in parts, as a rank sees it."""
-    with rank_among_absent(planned(llama(2)).train, mesh_degrees, rank, torch.float32) as spread:
+    with simulated_rank(planned(llama(2)).train, mesh_degrees, rank, torch.float32) as spread:
         mesh = spread.meshes.tp
         first = DTensor.from_local(torch.zeros(rows, 4), mesh, [Shard(0)])
         second = DTensor.from_local(torch.zeros(4, 6), mesh, [Replicate()])
@@ -92,5 +92,5 @@ def test_a_trace_is_the_same_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> Non
         return repr(traces(planned(llama(4), llama(3), **train), Degrees(**degrees), "cuda", torch.bfloat16))
 
     quick = [seen(*way) for way in (*WAYS, *WAYS)]
-    monkeypatch.setattr(absent, "remembered_shardings", nullcontext)
+    monkeypatch.setattr(simulation, "remembered_shardings", nullcontext)
     assert quick == [seen(*way) for way in WAYS] * 2

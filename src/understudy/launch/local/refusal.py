@@ -8,7 +8,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.local.room import free_disk, free_memory
 from understudy.launch.local.weighing import weighed
 from understudy.models.weight_files import weight_bytes
-from understudy.plan.certain import evaluation_memory, taken_over, training_disk, training_memory
+from understudy.plan.lower_bounds import evaluation_memory, taken_over, training_disk, training_memory
 from understudy.recipe import Degrees, degrees
 from understudy.recipe.strategy import StrategyName
 from understudy.store import Run

@@ -17,7 +17,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.local import warm
 from understudy.models.facts import read_facts
 from understudy.models.weight_files import weight_bytes
-from understudy.plan.certain import Held
+from understudy.plan.lower_bounds import Held
 from understudy.recipe import ArchitectureModel
 from understudy.store import Run
 from understudy.store.files import read_json, write_json

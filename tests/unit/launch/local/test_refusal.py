@@ -13,7 +13,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.local import refusal
 from understudy.launch.local.refusal import check_that_it_fits
 from understudy.models.facts import WEIGHTS
-from understudy.plan.certain import Held, training_disk, training_memory
+from understudy.plan.lower_bounds import Held, training_disk, training_memory
 from understudy.recipe import Degrees, Train
 from understudy.store import Run
 

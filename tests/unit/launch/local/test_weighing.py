@@ -13,7 +13,7 @@ from understudy.launch.local.weighing import weighed
 from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.models.facts import WEIGHTS, read_facts
-from understudy.plan.certain import Held
+from understudy.plan.lower_bounds import Held
 from understudy.recipe import FactoryModel
 from understudy.store import Run
 

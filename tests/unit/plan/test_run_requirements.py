@@ -4,13 +4,13 @@ import pytest
 
 from tests.unit.plan.test_automatic import recipe
 from understudy.plan.job import jobs
-from understudy.plan.whole_run import WholeRun, whole_run
+from understudy.plan.run_requirements import RunRequirements, run_requirements
 
 
-def requirements(*more: str) -> WholeRun:
+def requirements(*more: str) -> RunRequirements:
     changed = recipe(*more)
     *_, distill = jobs(changed)
-    return whole_run(changed, distill.planned)
+    return run_requirements(changed, distill.planned)
 
 
 @pytest.mark.parametrize("control", [True, False])

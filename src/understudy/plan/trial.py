@@ -7,7 +7,7 @@ from understudy.models.facts import Description
 from understudy.objectives.objective import Objective
 from understudy.parallel.apply import Spread
 from understudy.parallel.savers import NONE
-from understudy.plan.imagined import Imagined
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.recipe import Train
 from understudy.train.naming import check_names
 from understudy.train.shapes import check_shapes
@@ -18,7 +18,7 @@ _tried: set[str] = set()
 
 def try_model(
     description: Description,
-    examples: Imagined,
+    examples: PlaceholderExamples,
     learned: Objective,
     section: str,
     spread: Spread,

@@ -40,14 +40,14 @@ class Like:
     """The index of the input tensor with its storage; None if the storage is new."""
 
 
-Answer = tuple[type, tuple[Like | int | None, ...]]
+Entry = tuple[type, tuple[Like | int | None, ...]]
 """A tensor, or a tuple or list of several: the properties of each, or the index of the input that it is."""
 
-_remembered: dict[Key, Answer | None] = {}
+_remembered: dict[Key, Entry | None] = {}
 """None marks results that cannot be cached. No entry depends on a single trace."""
 
 
-class Answers:
+class OperationCache:
     """The results of a trace's operations.
 
     Args:
@@ -66,15 +66,15 @@ class Answers:
         key = _key(func, args, kwargs, tensors)
         if key is None:
             return func(*args, **kwargs)
-        answer = _remembered.get(key, UNKNOWN)
-        if answer is UNKNOWN:
+        entry = _remembered.get(key, UNKNOWN)
+        if entry is UNKNOWN:
             result = func(*args, **kwargs)
             unchanged = _key(func, args, kwargs, []) == key
-            _remembered[key] = self._answer(func, result, tensors) if unchanged else None
+            _remembered[key] = self._entry(func, result, tensors) if unchanged else None
             return result
-        if answer is None:
+        if entry is None:
             return func(*args, **kwargs)
-        kind, each = answer
+        kind, each = entry
         if kind is NoneType:
             return None
         result = [
@@ -83,7 +83,7 @@ class Answers:
         ]
         return result[0] if kind is FakeTensor else kind(result)
 
-    def _answer(self, func: Any, result: Any, tensors: list[FakeTensor]) -> Answer | None:
+    def _entry(self, func: Any, result: Any, tensors: list[FakeTensor]) -> Entry | None:
         kind, several = type(result), type(result) in (tuple, list)
         if any(tag in func.tags for tag in AGAIN):
             return None

@@ -10,7 +10,7 @@ from understudy.recipe import Recipe, degrees
 
 
 @dataclass(frozen=True)
-class WholeRun:
+class RunRequirements:
     """Requirements in bytes."""
 
     models: Mapping[str, int]
@@ -21,7 +21,7 @@ class WholeRun:
     """Of the student."""
 
 
-def whole_run(recipe: Recipe, distillation: Planned) -> WholeRun:
+def run_requirements(recipe: Recipe, distillation: Planned) -> RunRequirements:
     """The requirements of a run beside its trainings.
 
     Args:
@@ -39,7 +39,7 @@ def whole_run(recipe: Recipe, distillation: Planned) -> WholeRun:
     measured = recipe.resources.by_job["evaluate"]
     shares = degrees(recipe.evaluate.strategy, measured.nodes, measured.processes).dp_shard
     precision = recipe.evaluate.precision
-    return WholeRun(
+    return RunRequirements(
         models={role: model_weights.files for role, model_weights in weights.items()},
         evaluation=sum(model_weights.parameters for model_weights in weights.values()) // (shares * SMALLER[precision]),
         serving=serving(distillation.model, "student.model", precision),

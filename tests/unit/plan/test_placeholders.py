@@ -11,10 +11,10 @@ from understudy.data import tokenizer
 from understudy.errors import InputError
 from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import table
-from understudy.plan.imagined import tokens_of
 from understudy.plan.job import Job, jobs
+from understudy.plan.placeholders import tokens_of
 from understudy.plan.ranking import estimated
-from understudy.plan.whole_run import whole_run
+from understudy.plan.run_requirements import run_requirements
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_a_pretrained_teacher_takes_what_its_architecture_does(published: Path) 
     again = recipe(f"teacher.model={{pretrained: {published}}}")
     further = list(jobs(again))
     assert [taken(job) for job in further] == [taken(job) for job in trained]
-    assert whole_run(again, further[-1].planned) == whole_run(recipe(), trained[-1].planned)
+    assert run_requirements(again, further[-1].planned) == run_requirements(recipe(), trained[-1].planned)
 
 
 def test_adapters_beside_a_pretrained_student_take_less(published: Path) -> None:

@@ -14,7 +14,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
 from understudy.models.weight_files import weight_bytes
 from understudy.parallel.checkpoint import KEPT
-from understudy.plan.certain import AT_ONCE, Held, evaluation_memory, saves, training_disk, training_memory
+from understudy.plan.lower_bounds import AT_ONCE, Held, evaluation_memory, saves, training_disk, training_memory
 from understudy.plan.weights import weights_of
 from understudy.recipe import Degrees, Train, degrees
 

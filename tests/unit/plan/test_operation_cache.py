@@ -10,8 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._pytree import tree_leaves
 
 from tests.unit.plan.test_depth import llama, planned
-from understudy.plan import answers as module
-from understudy.plan.answers import Answers
+from understudy.plan import operation_cache as module
+from understudy.plan.operation_cache import OperationCache
 from understudy.plan.trace import traces
 from understudy.recipe import Degrees
 
@@ -65,7 +65,7 @@ def properties(result: Any, args: Any) -> Any:
 @pytest.mark.parametrize(("func", "make"), CALLS)
 def test_an_answer_is_the_same_when_it_is_remembered(func: Any, make: Callable[[], Any], inference: bool) -> None:
     with FakeTensorMode() as mode:
-        answers = Answers(mode)
+        answers = OperationCache(mode)
         outside = make()  # as weights are, which are of no inference mode
         with torch.no_grad(), torch.inference_mode(inference):
             for args in (outside, make(), outside, make()):
@@ -90,7 +90,7 @@ def test_what_differs_in_anything_that_counts_has_an_answer_of_its_own(
     func: Any, both: tuple[Callable[[], Any], Callable[[], Any]]
 ) -> None:
     with FakeTensorMode() as mode:
-        answers = Answers(mode)
+        answers = OperationCache(mode)
         first, second = (properties(answers.of(func, args, {}), args) for args in (make() for make in both))
         assert [first, second] == [properties(func(*args), args) for args in (make() for make in both)]
         assert first != second
@@ -106,13 +106,13 @@ def test_what_is_remembered_is_not_asked_again() -> None:
     mm.tags = aten.mm.default.tags  # type: ignore[attr-defined]
     with FakeTensorMode() as mode:
         for width in (4, 4, 5, 4):
-            assert Answers(mode).of(mm, (torch.empty(3, width), torch.empty(width, 2)), {}).shape == (3, 2)
+            assert OperationCache(mode).of(mm, (torch.empty(3, width), torch.empty(width, 2)), {}).shape == (3, 2)
     assert len(calls) == 2
 
 
 def test_a_view_is_of_the_tensor_that_is_given_this_time() -> None:
     with FakeTensorMode() as mode:
-        answers, first, other = Answers(mode), torch.empty(4), torch.empty(4)
+        answers, first, other = OperationCache(mode), torch.empty(4), torch.empty(4)
         views = [answers.of(aten.view.default, (tensor, [2, 2]), {}) for tensor in (first, other, first)]
     storages = [view.untyped_storage()._cdata for view in views]
     assert storages == [tensor.untyped_storage()._cdata for tensor in (first, other, first)]
@@ -120,7 +120,7 @@ def test_a_view_is_of_the_tensor_that_is_given_this_time() -> None:
 
 def test_tensors_with_memory_are_computed_with() -> None:
     with FakeTensorMode() as mode:
-        answers = Answers(mode)
+        answers = OperationCache(mode)
         for _ in range(2):
             assert isinstance(answers.of(aten.zeros.default, ([2],), {}), FakeTensor)
             with unset_fake_temporarily():
@@ -143,6 +143,6 @@ def test_a_trace_is_the_same_to_the_byte(
 ) -> None:
     job, split, precision = planned(llama(4), llama(3), **train), Degrees(**degrees), torch.bfloat16
     seen = [repr(traces(job, split, "cuda", precision)) for _ in range(2)]
-    monkeypatch.setattr(Answers, "of", lambda _, func, args, kwargs: func(*args, **kwargs))
+    monkeypatch.setattr(OperationCache, "of", lambda _, func, args, kwargs: func(*args, **kwargs))
     plain = repr(traces(job, split, "cuda", precision))
     assert seen == [plain, plain]

@@ -19,7 +19,7 @@ from understudy.recipe import Degrees, Train
 
 
 @contextmanager
-def rank_among_absent(train: Train, degrees: Degrees, rank: int, precision: torch.dtype) -> Iterator[Spread]:
+def simulated_rank(train: Train, degrees: Degrees, rank: int, precision: torch.dtype) -> Iterator[Spread]:
     """The spread of a training's models on one rank, by its degrees and the precision of matrix products."""
     # Cycles are collected before a step, and not among imported modules. During a step, the collector frees Python's
     # storages that torch still has: eight recomputed blocks measured 10.9 GB instead of 8.8.

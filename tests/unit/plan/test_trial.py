@@ -13,15 +13,15 @@ from tests.unit.plan.test_choices import IMAGES
 from tests.unit.plan.test_depth import llama, planned
 from understudy.errors import InputError
 from understudy.models.describe import describe
-from understudy.plan import tried
-from understudy.plan.imagined import Imagined
+from understudy.plan import trial
+from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned, traces
 from understudy.recipe import ArchitectureModel, Degrees
 
 
 def vit(changes: dict[str, Any], **train: Any) -> Planned:
     model = ArchitectureModel(type="vit", config=VIT["config"] | changes)
-    return replace(planned(describe(model, IMAGES, "student.model"), **train), examples=Imagined(IMAGES, 64))
+    return replace(planned(describe(model, IMAGES, "student.model"), **train), examples=PlaceholderExamples(IMAGES, 64))
 
 
 def test_a_model_that_fails_on_the_data_is_said() -> None:
@@ -54,8 +54,8 @@ def test_the_teacher_is_tried_too() -> None:
 
 def test_each_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(tried, "_tried", set())
-    monkeypatch.setattr(tried, "check_shapes", lambda *args: seen.append(args[4]))
+    monkeypatch.setattr(trial, "_tried", set())
+    monkeypatch.setattr(trial, "check_shapes", lambda *args: seen.append(args[4]))
     job = planned(llama(2), llama(1))
     for mesh_degrees in (Degrees(), Degrees(dp_shard=2), Degrees(tp=2), Degrees(tp=2, dp_shard=2), Degrees(pp=2, tp=2)):
         traces(job, mesh_degrees, "cpu", torch.float32)

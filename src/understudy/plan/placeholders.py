@@ -74,7 +74,7 @@ def description_of(model: Model, facts: Facts, where: str, head: Head) -> Descri
 
 
 @dataclass(frozen=True)
-class Imagined:
+class PlaceholderExamples:
     """Examples without content, all zeros."""
 
     facts: Facts
