@@ -13,7 +13,7 @@ from tests.unit.jobs.specs import training
 from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
 from understudy.models.weight_files import weight_bytes
-from understudy.parallel.checkpoint import KEPT
+from understudy.parallel.checkpoint import RETAINED
 from understudy.plan.lower_bounds import AT_ONCE, Held, evaluation_memory, saves, training_disk, training_memory
 from understudy.plan.weights import weights_of
 from understudy.recipe import Degrees, Train, degrees
@@ -155,7 +155,7 @@ def test_disk_is_of_what_is_there_at_the_same_time(settings: dict[str, Any], gib
 
 
 def test_as_many_checkpoints_are_there_as_are_kept_and_one() -> None:
-    assert AT_ONCE == KEPT + 1
+    assert AT_ONCE == RETAINED + 1
     assert [saves(train(steps=steps)) for steps in (1, 100, 101)] == [1, 1, 2]
     assert saves(train(steps=100, guard={})) == 2
     assert saves(train(steps=None, epochs=1)) is None
