@@ -287,7 +287,7 @@ def _readable(error: ApiException) -> UnderstudyError:
         return Away(f"the API server cannot answer now ({message})")
     if error.status == 403 and " cannot " in message:
         role = "Role understudy-pipeline (for people: understudy-user) of manifests/base/rights.yaml"
-        return Refused(f"a right is missing: {message}; the {role} grants it")
+        return Refused(f"a permission is missing: {message}; the {role} grants it")
     if error.status == 401:
         return Refused("the API server does not accept this account's token; sign in again")
-    return Refused(f"the cluster refuses it: {message}")
+    return Refused(f"the cluster rejected the request: {message}")

@@ -50,7 +50,7 @@ def post(path: str, content: Any) -> Any:
         error.close()
         answered = f"the API server answers {path} with {error.code}"
         if error.code == 403:
-            raise Forbidden(f"{answered}; the pod's account has no right to that (RBAC)") from error
+            raise Forbidden(f"{answered}; the pod's account has no permission for that (RBAC)") from error
         raise UnderstudyError(answered) from error
     except (OSError, ValueError) as error:
         raise UnderstudyError(f"the API server does not answer {path} ({error})") from error
@@ -61,4 +61,4 @@ def _read(name: str) -> str:
     try:
         return path.read_text()
     except OSError as error:
-        raise UnderstudyError(f"{path}: the pod has no service account's token ({error.strerror})") from error
+        raise UnderstudyError(f"{path}: the pod has no service account token ({error.strerror})") from error

@@ -43,7 +43,7 @@ class JobKind:
     def missing(self) -> str:
         """The fix for a cluster without this type."""
         fix = f"install {self.operator}, or set `launcher` in the cluster's settings to one that it has"
-        return f"this cluster does not know {self.name}s of {self.api_version}: {fix}"
+        return f"this cluster does not serve {self.name}s of {self.api_version}: {fix}"
 
     def pods_of(self, job: str) -> str:
         """The selector of a job's pods."""

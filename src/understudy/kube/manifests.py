@@ -76,7 +76,7 @@ def _read(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise InputError(f"{path}: is not YAML: {error}") from error
     if not isinstance(content, dict):
-        raise InputError(f"{path}: is no kustomization")
+        raise InputError(f"{path}: is not a kustomization")
     return content
 
 

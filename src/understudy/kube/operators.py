@@ -70,7 +70,7 @@ def other_version(group: str, version: str, serves: frozenset[str]) -> str:
     if best.component:
         return f"add components/{best.component} to the overlay, behind the others"
     ours = next(api for api in SERVED if api.group == group and api.version == version)
-    return f"take components/{ours.component} out of the overlay"
+    return f"remove components/{ours.component} from the overlay"
 
 
 def queueing(kueue: Version, trainer: Version | None, launcher: str) -> str:
@@ -79,14 +79,12 @@ def queueing(kueue: Version, trainer: Version | None, launcher: str) -> str:
         if kueue < PYTORCHJOBS_OFF:
             return ""
         return (
-            f"Kueue {shown(PYTORCHJOBS_OFF)} and later manages no PyTorchJobs unless told: list "
+            f"Kueue {shown(PYTORCHJOBS_OFF)} and later manages PyTorchJobs only if configured: list "
             "kubeflow.org/pytorchjob in integrations.frameworks of its ConfigMap kueue-manager-config"
         )
     needed = next((needs for since, needs in TRAINER_OF_KUEUE if kueue >= since), None)
     if needed is None:
-        return (
-            f"Kueue queues TrainJobs from {shown(TRAINER_OF_KUEUE[-1][0])} on: take a newer one, or leave out `queue`"
-        )
+        return f"Kueue queues TrainJobs since {shown(TRAINER_OF_KUEUE[-1][0])}: upgrade it, or leave out `queue`"
     if trainer is not None and trainer < needed:
         return f"Kueue {shown(kueue)} needs Kubeflow Trainer {shown(needed)} or later"
     return ""

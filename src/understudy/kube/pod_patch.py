@@ -41,8 +41,8 @@ ELSEWHERE = {
     "priorityClassName": "it is resources.<job>.priority of a recipe",
     "terminationGracePeriodSeconds": "it is resources.<job>.termination_grace_period of a recipe",
     "image": "it is image of these settings",
-    "securityContext": "it is the same for all ranks, as Pod Security restricted asks; raise limits such as memlock "
-    "in the node's container runtime",
+    "securityContext": "it is the same for all ranks, as Pod Security restricted requires; raise limits such as "
+    "memlock in the node's container runtime",
     "hostNetwork": "network policies do not see the host's network; attach an interface by an annotation (Multus), "
     "or a device by its resource",
     "initContainers": "an annotation of your mesh or fabric may inject one",
@@ -131,7 +131,7 @@ def check_mounts(patch: PodPatch, claim: str, mount: str) -> None:
     spec = patch.get("spec", {})
     for volume in spec.get("volumes", ()):
         if (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim:
-            raise ValueError(f"spec.volumes.{volume['name']}: ranks have their own folders of the store's claim alone")
+            raise ValueError(f"spec.volumes.{volume['name']}: ranks may mount only their folders of the store's claim")
     for mounted in (
         volume_mount for container in spec.get("containers", ()) for volume_mount in container.get("volumeMounts", ())
     ):
@@ -140,14 +140,16 @@ def check_mounts(patch: PodPatch, claim: str, mount: str) -> None:
             f"{reserved}/".startswith(f"{path}/") or path.startswith(f"{reserved}/")
             for reserved in (mount, *RESERVED_PATHS)
         ):
-            raise ValueError(f"spec.containers.volumeMounts: {path} is, or hides, a path of every rank's; take another")
+            raise ValueError(
+                f"spec.containers.volumeMounts: {path} is or hides a path that every rank uses; take another"
+            )
 
 
 def _only(values: Mapping[str, Any], part: Any, where: str) -> None:
     allowed = part.__annotations__.keys()
     for name in values.keys() - allowed:
         reason = ELSEWHERE.get(name, f"a pool may set {', '.join(sorted(allowed))}; all else is the same in every pool")
-        raise ValueError(f"{where}{name}: no pool's to set: {reason}")
+        raise ValueError(f"{where}{name}: a pool cannot set it: {reason}")
 
 
 def _mapping(values: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
@@ -161,7 +163,7 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
     _only(metadata, MetadataPatch, "metadata.")
     for name in _mapping(metadata, "labels", "metadata."):
         if OWN_LABELS.match(name):
-            raise ValueError(f"metadata.labels.{name}: jobs and network policies go by it; leave it out")
+            raise ValueError(f"metadata.labels.{name}: jobs and network policies select by it; leave it out")
     for name in _mapping(metadata, "annotations", "metadata."):
         if UNSAFE_NOTES.match(name):
             raise ValueError(f"metadata.annotations.{name}: ranks keep the node's default profile; leave it out")
@@ -170,44 +172,44 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
 def _check_volume(volume: Volume) -> None:
     where = f"spec.volumes.{volume['name']}"
     if volume["name"] in OWN_VOLUMES:
-        raise ValueError(f"{where}: every rank's pod has a volume of this name; call it otherwise")
+        raise ValueError(f"{where}: every rank's pod has a volume of this name; choose another")
     for source in volume.keys() - {"name"} - SOURCES:
         raise ValueError(
             f"{where}.{source}: could hold credentials, or the node's files; take one of {_listed(SOURCES)}"
         )
     if (volume.get("configMap") or {}).get("name", "").startswith("understudy"):
-        raise ValueError(f"{where}.configMap: launchers alone read it; take another")
+        raise ValueError(f"{where}.configMap: only launchers may read it; use another")
     ephemeral: Any = volume.get("ephemeral") or {}
     if {"dataSource", "dataSourceRef"} & ephemeral.get("volumeClaimTemplate", {}).get("spec", {}).keys():
-        raise ValueError(f"{where}.ephemeral: may be no copy of another claim; leave out dataSource and dataSourceRef")
+        raise ValueError(f"{where}.ephemeral: must not copy another claim; leave out dataSource and dataSourceRef")
     _check_fields(volume, "V1Volume", where)
 
 
 def _check_container(container: Mapping[str, Any], volumes: Iterable[str], gpu: str | None) -> None:
     where = "spec.containers"
     if container.get("name") not in CONTAINERS:
-        raise ValueError(f"{where}: a pod has the ranks' container alone; call it {' or '.join(sorted(CONTAINERS))}")
+        raise ValueError(f"{where}: the only container is the ranks'; name it {' or '.join(sorted(CONTAINERS))}")
     _only(container, ContainerPatch, f"{where}.")
     for variable in container.get("env") or ():
         _check_variable(variable, f"{where}.env.{variable['name']}")
     for mount in container.get("volumeMounts") or ():
         if mount["name"] not in volumes:
             raise ValueError(
-                f"{where}.volumeMounts: {mount['name']} is no volume of this patch; add it to spec.volumes"
+                f"{where}.volumeMounts: {mount['name']} is not a volume of this patch; add it to spec.volumes"
             )
         _check_fields(mount, "V1VolumeMount", f"{where}.volumeMounts")
     resources = _mapping(container, "resources", f"{where}.")
     for name in [name for part in ("requests", "limits") for name in resources.get(part) or ()]:
         if name in ("cpu", "memory", gpu):
-            raise ValueError(f"{where}.resources: {name} is a recipe's to ask for (resources.<job>); leave it out")
+            raise ValueError(f"{where}.resources: {name} is set in a recipe (resources.<job>); leave it out")
 
 
 def _check_variable(variable: Variable, where: str) -> None:
     if OWN_VARIABLES.match(variable["name"]):
-        raise ValueError(f"{where}: decides what ranks run or whom they join; leave it out")
+        raise ValueError(f"{where}: determines what ranks run or which job they join; leave it out")
     source = variable.get("valueFrom") or {}
     if source.keys() - {"fieldRef", "resourceFieldRef"}:
-        raise ValueError(f"{where}: ranks hold no Secret and no launcher's settings; write its value")
+        raise ValueError(f"{where}: ranks may not read Secrets or launchers' settings; write the value itself")
 
 
 def _check_fields(value: Any, kind: str, where: str) -> None:

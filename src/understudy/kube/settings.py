@@ -81,7 +81,7 @@ class Pool(Settings):
             try:
                 pod_patch.check(values["pod_patch"], values.get("gpu"))
             except (KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"pod_patch: is no part of a pod's template ({error!r})") from error
+                raise ValueError(f"pod_patch: is not part of a pod template ({error!r})") from error
             except ValueError as error:
                 raise ValueError(f"pod_patch.{error}") from error
         return values
@@ -143,7 +143,7 @@ class Cluster(Settings):
     def _check_cache_of_its_own(self) -> "Cluster":
         claim = ((self.cache or {}).get("persistentVolumeClaim") or {}).get("claimName")
         if claim == self.claim:
-            raise ValueError("cache: the store's claim is no cache; ranks may not write to what others read")
+            raise ValueError("cache: the store's claim cannot be the cache: ranks must not write to what others read")
         return self
 
     @field_validator("pools")
@@ -194,8 +194,8 @@ class Cluster(Settings):
             return self.default_pool
         if resources.pool not in self.pools:
             raise InputError(
-                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {_pool_names(self.pools)}; pools are "
-                f"defined in cluster.yaml, of the ConfigMap {CONFIG}"
+                f"{where}.pool: this cluster has no pool {resources.pool!r} (it has {_pool_names(self.pools)}); pools "
+                f"are defined in cluster.yaml, of the ConfigMap {CONFIG}"
             )
         return self.pools[resources.pool]
 
@@ -247,7 +247,7 @@ def parsed(values: Any, source: str) -> Cluster:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
-        message = f"it is called {RENAMED[field]} now" if field in RENAMED else first["msg"]
+        message = f"it was renamed to {RENAMED[field]} now" if field in RENAMED else first["msg"]
         raise InputError(f"{source}: {field}: {message}") from error
 
 

@@ -89,7 +89,7 @@ def restore(vault: Vault, snapshot: Snapshot, folder: Path) -> None:
     if (snapshot.kind, snapshot.version) != (KIND, str(VERSION)):
         raise InputError(
             f"{snapshot.name}: is a {snapshot.kind} of version {snapshot.version}, and this understudy restores a "
-            f"store of version {VERSION}; restore it with the understudy that made it, and migrate it afterwards"
+            f"store of version {VERSION}; restore it with the version that wrote it, and migrate it afterwards"
         )
     objects = _objects(vault, snapshot)
     marked = read_json(folder / MARK)
@@ -120,14 +120,14 @@ def _objects(vault: Vault, snapshot: Snapshot) -> Mapping[str, list[Entry]]:
     paths = by_path(snapshot)
     for entry in snapshot.entries:
         if any(str(above) in paths for above in PurePosixPath(entry.path).parents) or not _fits(entry.path):
-            raise vault.changed(snapshot.name, f"no folder has room for a file {entry.path!r}")
+            raise vault.changed(snapshot.name, f"its path {entry.path!r} is too long, or lies below another file")
         if match := OBJECT.fullmatch(entry.path):
             objects.setdefault(match[2], []).append(entry)
         elif not entry.path.startswith(tuple(f"{part}/" for part in REFERRING)):
-            raise vault.changed(snapshot.name, f"no store has a file {entry.path!r}")
+            raise vault.changed(snapshot.name, f"a store has no such file, {entry.path!r}")
     for digest, entries in objects.items():
         if (f"objects/{digest[:2]}/{digest}/{MANIFEST}", digest) not in {(it.path, it.sha256) for it in entries}:
-            raise vault.changed(snapshot.name, f"the object {digest} has another manifest, or none")
+            raise vault.changed(snapshot.name, f"the object {digest} has no manifest, or another one")
     return objects
 
 
@@ -146,4 +146,4 @@ def _restore_object(vault: Vault, store: Store, digest: str, entries: list[Entry
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     if restored != digest:
-        raise UnderstudyError(f"{digest}: the snapshot has other files under this name; take an older one")
+        raise UnderstudyError(f"{digest}: the snapshot has other files under this digest; restore an older one")

@@ -11,9 +11,7 @@ import fsspec
 from understudy.errors import InputError, UnderstudyError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors of a local disk, never of a bucket
-HINT = (
-    "; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for S3 other than AWS, AWS_ENDPOINT_URL give access, and to where"
-)
+HINT = "; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL for S3 other than AWS"
 
 
 class Bucket:
@@ -29,9 +27,9 @@ class Bucket:
     def __init__(self, url: str) -> None:
         scheme, separator, location = url.partition("://")
         if not separator or not location:
-            raise InputError(f"{url}: is no address of a bucket; write s3://BUCKET/PREFIX, or file:///FOLDER")
+            raise InputError(f"{url}: is not the address of a bucket; write s3://BUCKET/PREFIX, or file:///FOLDER")
         if "@" in urlsplit(url).netloc:
-            raise InputError(f"{scheme}://...: credentials belong into the environment, not into a bucket's address")
+            raise InputError(f"{scheme}://...: put credentials into the environment, not into a bucket's address")
         self.url = url
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)

@@ -164,8 +164,7 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
     freed += sum(_clear(store, removal, trash, reached, failed) for removal, trash in aside)
     if failed:
         raise UnderstudyError(
-            "all else was removed, but not these; remove them as the user who made them, or as root\n"
-            + "\n".join(failed)
+            "all else was removed; remove these as the user who created them, or as root\n" + "\n".join(failed)
         )
     return freed
 
@@ -215,6 +214,6 @@ def _remove_tree(folder: Path) -> None:
     try:
         shutil.rmtree(folder, onerror=lambda _, path, error: errors.append(OSError(*error[1].args[:2], path)))
     except RecursionError as error:
-        raise OSError(errno.ENAMETOOLONG, "holds too many folders, one in the other", str(folder)) from error
+        raise OSError(errno.ENAMETOOLONG, "is nested too deeply", str(folder)) from error
     if errors:
         raise errors[0]

@@ -77,7 +77,7 @@ def address() -> str | None:
         InputError: the environment has the variable's old name, which would be ignored.
     """
     if os.environ.get(OLD_ADDRESS):
-        raise InputError(f"environment variable {OLD_ADDRESS}: it is called {ADDRESS} now; rename it where it is set")
+        raise InputError(f"environment variable {OLD_ADDRESS}: it was renamed to {ADDRESS}; rename it where it is set")
     return os.environ.get(ADDRESS)
 
 

@@ -64,7 +64,7 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     bucket = Bucket(url)
     manifest = _manifest(bucket, digest)
     if manifest is None:
-        raise InputError(f"{url}: there is no whole object {digest}")
+        raise InputError(f"{url}: there is no complete object {digest}")
     # Two runs that miss the same object fetch it once: the lease is on the object's digest as if it were a step's key.
     lease = store.wait_for(digest, lambda: not store.objects.damage(digest))
     if lease is None:
@@ -137,8 +137,8 @@ def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
         raise _damaged(bucket, digest, MANIFEST) from error
     if outside:
         raise UnderstudyError(
-            f"{bucket.url}: {digest} has a file that would lie outside of it, {outside[0]!r}: understudy writes no "
-            "such object. Nothing was fetched; find out who may write to this bucket"
+            f"{bucket.url}: {digest} has a file outside its folder, {outside[0]!r}: understudy writes no "
+            "such object. Nothing was fetched; find out who can write to this bucket"
         )
     return manifest
 
@@ -148,5 +148,5 @@ def _is_inside(name: str) -> bool:
 
 
 def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:
-    fix = f"remove {_path(digest, '')} there: the next run, or understudy store push where it is whole, sends it again"
-    return UnderstudyError(f"{bucket.url}: {name} of {digest} is damaged there or missing; {fix}")
+    fix = f"remove {_path(digest, '')} there: the next run, or understudy store push of an intact one, sends it again"
+    return UnderstudyError(f"{bucket.url}: {name} of {digest} is damaged or missing there; {fix}")

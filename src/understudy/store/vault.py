@@ -128,13 +128,13 @@ class Vault:
         try:
             snapshot = _SNAPSHOT.validate_json(encoded, strict=True)
         except ValidationError as error:
-            raise self.changed(name, "it is no snapshot") from error
+            raise self.changed(name, "it is not a snapshot") from error
         paths = by_path(snapshot)
         if snapshot.name != name or len(paths) < len(snapshot.entries):
-            raise self.changed(name, "it has another name, or a file twice")
+            raise self.changed(name, "its name differs, or it lists a file twice")
         for path in paths:
             if not is_inside(path):
-                raise self.changed(name, f"a file would lie outside, {path!r}")
+                raise self.changed(name, f"a file is outside the folder, {path!r}")
         return snapshot
 
     def changed(self, name: str, reason: str) -> UnderstudyError:

@@ -38,10 +38,10 @@ def check(folder: Path) -> None:
             "migrate: it renames one folder and keeps everything. An older understudy cannot open the store afterwards."
         )
     if version == MIGRATING:
-        raise InputError(f"{folder}: the migration of this store has not ended; run understudy store migrate again.")
+        raise InputError(f"{folder}: the migration of this store has not finished; run understudy store migrate again.")
     raise InputError(
         f"{folder}: this store has version {version}, this understudy writes version {VERSION}. "
-        "Use the understudy that made it, or point UNDERSTUDY_HOME or --home at a new folder."
+        "Use the version that created it, or point UNDERSTUDY_HOME or --home at a new folder."
     )
 
 
@@ -104,7 +104,7 @@ def _refuse_live(folder: Path, lease_seconds: float) -> None:
     process = leases.holder(work, held[0])
     whom = f"process {process.pid} on {process.host}" if process else "another process"
     raise UnderstudyError(
-        f"{folder}: {whom} works on a step in this store ({held[0][:12]}). Let its run end, or stop it, "
+        f"{folder}: {whom} runs a step in this store ({held[0][:12]}). Let its run end, or stop it, "
         "and run understudy store migrate again."
     )
 

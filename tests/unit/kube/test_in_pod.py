@@ -19,7 +19,7 @@ def test_a_pod_asks_with_the_token_that_it_has_now(pod: ApiServer) -> None:
 
 def test_a_missing_right_is_named(pod: ApiServer) -> None:
     pod.status = 403
-    with pytest.raises(UnderstudyError, match=r"tokenreviews with 403; the pod's account has no right to that"):
+    with pytest.raises(UnderstudyError, match=r"tokenreviews with 403; the pod's account has no permission for that"):
         in_pod.post(PATH, {"spec": {"token": "", "audiences": []}})
 
 
@@ -31,5 +31,5 @@ def test_another_api_server_than_the_clusters_gets_no_token(pod: ApiServer) -> N
 
 def test_outside_of_a_pod_there_is_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDERSTUDY_SERVICE_ACCOUNT", str(tmp_path))
-    with pytest.raises(UnderstudyError, match="the pod has no service account's token"):
+    with pytest.raises(UnderstudyError, match="the pod has no service account token"):
         in_pod.token()

@@ -46,7 +46,7 @@ def test_a_line_has_its_place_and_no_comment(tree: Path, monkeypatch: pytest.Mon
     [
         ("over/kustomization.yaml", "resources: [gone.yaml]", "gone.yaml: cannot be read"),
         ("over/kustomization.yaml", "a: [", "is not YAML"),
-        ("over/kustomization.yaml", "- a", "is no kustomization"),
+        ("over/kustomization.yaml", "- a", "is not a kustomization"),
     ],
 )
 def test_a_tree_that_cannot_be_read_is_told_with_the_file(tree: Path, name: str, text: str, message: str) -> None:

@@ -31,9 +31,9 @@ def test_a_release_serves_what_its_types_say(group: str, version: Version, serve
     [
         (KUEUE, "v1beta1", {"v1beta1", "v1beta2"}, ""),
         (KUEUE, "v1beta1", {"v1beta2"}, "add components/kueue-v1beta2"),
-        (KUEUE, "v1beta2", {"v1beta1"}, "take components/kueue-v1beta2 out"),
+        (KUEUE, "v1beta2", {"v1beta1"}, "remove components/kueue-v1beta2 from"),
         (SECRETS, "v1", {"v1beta1"}, "add components/external-secret-v1beta1"),
-        (SECRETS, "v1beta1", {"v1"}, "take components/external-secret-v1beta1 out"),
+        (SECRETS, "v1beta1", {"v1"}, "remove components/external-secret-v1beta1 from"),
         (SECRETS, "v1", set(), "install a release that serves one of v1, v1beta1"),
     ],
 )
@@ -50,7 +50,7 @@ def test_objects_of_a_version_that_is_not_served_get_the_component_that_changes_
         ((0, 12), None, "pytorchjob", ""),
         ((0, 18), None, "pytorchjob", ""),
         ((0, 19), None, "pytorchjob", "list kubeflow.org/pytorchjob in integrations.frameworks"),
-        ((0, 12), (2, 1), "trainjob", "queues TrainJobs from 0.14 on"),
+        ((0, 12), (2, 1), "trainjob", "queues TrainJobs since 0.14"),
         ((0, 17), (2, 1), "trainjob", ""),
         ((0, 17), None, "trainjob", ""),
         ((0, 17), (2, 0), "trainjob", "Kueue 0.17 needs Kubeflow Trainer 2.1 or later"),

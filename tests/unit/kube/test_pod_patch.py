@@ -66,65 +66,74 @@ def test_what_a_fabric_needs_is_taken_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("patch", "message"),
     [
-        ({"spec": {"serviceAccountName": "default"}}, r"spec\.serviceAccountName: no pool's to set"),
-        ({"spec": {"automountServiceAccountToken": True}}, r"spec\.automountServiceAccountToken: no pool's"),
-        ({"spec": {"securityContext": {"runAsUser": 0}}}, r"spec\.securityContext: .* as Pod Security restricted asks"),
+        ({"spec": {"serviceAccountName": "default"}}, r"spec\.serviceAccountName: a pool cannot set it"),
+        ({"spec": {"automountServiceAccountToken": True}}, r"spec\.automountServiceAccountToken: a pool cannot"),
+        (
+            {"spec": {"securityContext": {"runAsUser": 0}}},
+            r"spec\.securityContext: .* as Pod Security restricted requires",
+        ),
         ({"spec": {"hostNetwork": True}}, r"spec\.hostNetwork: .* network policies do not see the host's network"),
-        ({"spec": {"hostPID": True}}, r"spec\.hostPID: no pool's to set"),
+        ({"spec": {"hostPID": True}}, r"spec\.hostPID: a pool cannot set it"),
         ({"spec": {"shareProcessNamespace": True}}, r"spec\.shareProcessNamespace"),
         ({"spec": {"initContainers": []}}, r"spec\.initContainers"),
         ({"spec": {"ephemeralContainers": []}}, r"spec\.ephemeralContainers"),
         ({"spec": {"nodeSelector": {}}}, r"spec\.nodeSelector: .* write it as node_selector of the pool"),
         ({"spec": {"priorityClassName": "high"}}, r"resources\.<job>\.priority of a recipe"),
         ({"spec": {"runtimeClass": "nvidia"}}, r"spec\.runtimeClass: .* a pool may set .*runtimeClassName"),
-        ({"spec": {"$patch": "replace"}}, r"spec\.\$patch: no pool's to set"),
+        ({"spec": {"$patch": "replace"}}, r"spec\.\$patch: a pool cannot set it"),
         ({"spec": {"volumes": [{"name": "a", "$patch": "delete"}]}}, r"spec\.volumes\.a\.\$patch"),
-        ({"kind": "Pod"}, r"pod_patch\.kind: no pool's to set: a pool may set metadata, spec"),
+        ({"kind": "Pod"}, r"pod_patch\.kind: a pool cannot set it: a pool may set metadata, spec"),
         ({"spec": []}, r"pod_patch\.spec: expected a mapping"),
-        ({"spec": {"containers": [{"name": "spy", "image": "x"}]}}, r"the ranks' container alone; call it node or"),
-        (container(command=["sh"]), r"spec\.containers\.command: no pool's to set"),
+        ({"spec": {"containers": [{"name": "spy", "image": "x"}]}}, r"only container is the ranks'; name it node or"),
+        (container(command=["sh"]), r"spec\.containers\.command: a pool cannot set it"),
         (container(image="x"), r"spec\.containers\.image: .* it is image of these settings"),
         (container(securityContext={"privileged": True}), r"spec\.containers\.securityContext"),
         (container(envFrom=[{"secretRef": {"name": "s"}}]), r"spec\.containers\.envFrom"),
         (container(lifecycle={}), r"spec\.containers\.lifecycle"),
-        (container(env=[{"name": "UNDERSTUDY_HOME", "value": "/"}]), r"env\.UNDERSTUDY_HOME: decides what ranks run"),
+        (
+            container(env=[{"name": "UNDERSTUDY_HOME", "value": "/"}]),
+            r"env\.UNDERSTUDY_HOME: determines what ranks run",
+        ),
         (container(env=[{"name": "PYTHONPATH", "value": "/data"}]), r"env\.PYTHONPATH"),
         (container(env=[{"name": "PET_RDZV_ENDPOINT", "value": "x"}]), r"env\.PET_RDZV_ENDPOINT"),
         (
             container(env=[{"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
-            r"env\.T: ranks hold no Secret",
+            r"env\.T: ranks may not read Secrets",
         ),
-        (container(resources={"limits": {"memory": "1Gi"}}), r"resources: memory is a recipe's to ask for"),
-        (container(resources={"requests": {"nvidia.com/gpu": "8"}}), r"resources: nvidia\.com/gpu is a recipe's"),
-        (container(volumeMounts=[{"name": "store", "mountPath": "/all"}]), r"store is no volume of this patch"),
+        (container(resources={"limits": {"memory": "1Gi"}}), r"resources: memory is set in a recipe"),
+        (container(resources={"requests": {"nvidia.com/gpu": "8"}}), r"resources: nvidia\.com/gpu is set in a recipe"),
+        (container(volumeMounts=[{"name": "store", "mountPath": "/all"}]), r"store is not a volume of this patch"),
         (mounted({"name": "store", "emptyDir": {}}), r"spec\.volumes\.store: every rank's pod has a volume of this"),
         (mounted({"name": "t", "projected": {"sources": []}}), r"volumes\.t\.projected: could hold credentials"),
         (mounted({"name": "s", "secret": {"secretName": "understudy-mlflow"}}), r"volumes\.s\.secret"),
         (mounted({"name": "h", "hostPath": {"path": "/"}}), r"volumes\.h\.hostPath: .*the node's files"),
         (mounted({"name": "c", "csi": {"driver": "secrets-store.csi.k8s.io"}}), r"volumes\.c\.csi"),
-        (mounted({"name": "c", "configMap": {"name": "understudy-environment"}}), r"launchers alone read it"),
-        (mounted({"name": "c", "persistentVolumeClaim": {"claimName": "store"}}), r"of the store's claim alone"),
+        (mounted({"name": "c", "configMap": {"name": "understudy-environment"}}), r"only launchers may read it"),
+        (
+            mounted({"name": "c", "persistentVolumeClaim": {"claimName": "store"}}),
+            r"only their folders of the store's claim",
+        ),
         (
             mounted({"name": "c", "ephemeral": {"volumeClaimTemplate": {"spec": {"dataSource": {"name": "store"}}}}}),
-            r"volumes\.c\.ephemeral: may be no copy of another claim",
+            r"volumes\.c\.ephemeral: must not copy another claim",
         ),
         (mounted({"name": "c", "emptyDir": {"sizeLimt": "1Gi"}}), r"c\.emptyDir\.sizeLimt: Kubernetes has no such"),
         *(
-            (mounted(SCRATCH, path), r"volumeMounts: .* is, or hides, a path of every rank's")
+            (mounted(SCRATCH, path), r"volumeMounts: .* is or hides a path that every rank uses")
             for path in ("/", "/var/lib", "/var/lib/understudy/home", "/tmp", "/dev/shm/", "/data/../tmp", "//dev")
         ),
         ({"metadata": {"labels": {"understudy.fetches": "true"}}}, r"understudy\.fetches: jobs and network policies"),
         ({"metadata": {"labels": {"app.kubernetes.io/name": "mlflow"}}}, r"labels\.app\.kubernetes\.io/name"),
         ({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}, r"labels\.kueue\.x-k8s\.io/queue-name"),
-        ({"metadata": {"ownerReferences": []}}, r"metadata\.ownerReferences: no pool's to set"),
+        ({"metadata": {"ownerReferences": []}}, r"metadata\.ownerReferences: a pool cannot set it"),
         (
             {"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/pytorch": "unconfined"}}},
             r"keep the node's default profile",
         ),
-        ({"spec": {"volumes": ["a"]}}, r"pod_patch: is no part of a pod's template"),
+        ({"spec": {"volumes": ["a"]}}, r"pod_patch: is not part of a pod template"),
         (
             {"spec": {"volumes": [{"emptyDir": {}}]}},
-            r"pod_patch: is no part of a pod's template \(KeyError\('name'\)\)",
+            r"pod_patch: is not part of a pod template \(KeyError\('name'\)\)",
         ),
         (container(resources={"limit": {}}), r"resources\.limit"),
         ([], r"pod_patch: "),
@@ -137,7 +146,7 @@ def test_what_would_undo_a_protection_is_refused_by_its_name(patch: Any, message
 
 def test_the_store_s_place_is_the_cluster_s_own() -> None:
     assert settings(mounted(SCRATCH, "/var/lib/understudy"), mount="/store")
-    with pytest.raises(InputError, match="is, or hides"):
+    with pytest.raises(InputError, match="is or hides"):
         settings(mounted(SCRATCH, "/store/home"), mount="/store")
 
 

@@ -12,7 +12,7 @@ from understudy.kube.settings import parsed
         ({"claim": "store"}, r"cluster.yaml: image: Field required"),
         ({"image": "i", "claim": "c", "queues": []}, r"cluster.yaml: queues: Extra inputs"),
         ({"image": "i", "claim": "c", "pools": {"a": {"gpus": 1}}}, r"cluster.yaml: pools\.a\.gpus: Extra inputs"),
-        ({"image": "i", "claim": "c", "patience": 60}, r"cluster.yaml: patience: it is called launcher_timeout now"),
+        ({"image": "i", "claim": "c", "patience": 60}, r"cluster.yaml: patience: it was renamed to launcher_timeout"),
         ({"image": "i", "claim": "c", "launcher": "mpijob"}, r"launcher: .*'pytorchjob' or 'trainjob'"),
         (None, r"cluster.yaml: the file: "),
         ({"image": "i", "claim": "c", "cache": {"hostPath": {"path": "/x"}}}, r"cache: .*one of csi, .*no hostPath"),

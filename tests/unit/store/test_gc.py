@@ -330,7 +330,7 @@ def test_folders_in_folders_without_end_are_named_and_all_else_goes(store: Store
     finally:
         os.chdir(before)
     planned = plan(store, (), forget_after=-1)
-    with pytest.raises(UnderstudyError, match="holds too many folders"):
+    with pytest.raises(UnderstudyError, match="is nested too deeply"):
         collect(store, planned, ())
     assert not plain.exists()
     (left,) = (store.folder / "work").iterdir()

@@ -115,7 +115,7 @@ def test_a_damaged_object_does_not_become_one_here(tmp_path: Path) -> None:
     finished(here, KEYS[0], b"content")
     remote.send(here, KEYS[0])
     next((tmp_path / "bucket").rglob("toy")).write_bytes(b"CONTENT")
-    with pytest.raises(UnderstudyError, match="damaged there"):
+    with pytest.raises(UnderstudyError, match="damaged or missing there"):
         remote.fetch(there, KEYS[0])
     assert there.cached_step(KEYS[0]) is None
 
@@ -171,7 +171,7 @@ def test_it_is_the_environment_that_names_it(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_variables_old_name_is_refused_with_the_new_one(monkeypatch: pytest.MonkeyPatch, new: str) -> None:
     monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
     monkeypatch.setenv(ADDRESS, new)
-    with pytest.raises(InputError, match=r"UNDERSTUDY_RECORD: it is called UNDERSTUDY_REMOTE_CACHE now; rename it"):
+    with pytest.raises(InputError, match=r"UNDERSTUDY_RECORD: it was renamed to UNDERSTUDY_REMOTE_CACHE; rename it"):
         of_environment(silent)
 
 

@@ -77,14 +77,14 @@ def test_an_object_that_is_not_whole_there_is_no_object(tmp_path: Path, bucket: 
     push(here, digest, bucket, silent)
     next((tmp_path / "bucket").rglob("manifest.json")).unlink()
     there = store(tmp_path / "there")
-    with pytest.raises(InputError, match="there is no whole object"):
+    with pytest.raises(InputError, match="there is no complete object"):
         pull(there, digest, bucket, silent)
     assert list((there.folder / "work").iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("model.safetensors", "is damaged there or missing; remove"), ("manifest.json", "there is no whole object")],
+    [("model.safetensors", "is damaged or missing there; remove"), ("manifest.json", "there is no complete object")],
 )
 def test_damage_in_the_bucket_is_found_and_mended(tmp_path: Path, bucket: str, name: str, message: str) -> None:
     here, there = store(tmp_path / "here"), store(tmp_path / "there")
@@ -138,12 +138,12 @@ def test_an_address_that_is_none_is_told(tmp_path: Path) -> None:
 def test_what_is_no_address_does_not_become_a_folder_here(tmp_path: Path, url: str) -> None:
     here = store(tmp_path / "here")
     digest = published(here, tmp_path / "staged", FILES)
-    with pytest.raises(InputError, match="is no address of a bucket; write s3://BUCKET/PREFIX"):
+    with pytest.raises(InputError, match="is not the address of a bucket; write s3://BUCKET/PREFIX"):
         push(here, digest, url, silent)
 
 
 def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
-    with pytest.raises(InputError, match="credentials belong into the environment") as refused:
+    with pytest.raises(InputError, match="put credentials into the environment") as refused:
         Bucket("sftp://ann:hunter2@host/folder")
     assert "hunter2" not in str(refused.value)
 
@@ -173,7 +173,7 @@ def test_a_bucket_writes_nothing_outside_of_an_object(tmp_path: Path, bucket: st
     folder = tmp_path / "bucket" / "objects" / digest[:2] / digest
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_bytes(manifest.encode())
-    with pytest.raises(UnderstudyError, match="would lie outside of it"):
+    with pytest.raises(UnderstudyError, match="has a file outside its folder"):
         pull(there, digest, bucket, silent)
     assert not list(tmp_path.rglob("planted"))
 
@@ -184,7 +184,7 @@ def test_a_manifest_that_is_none_is_damaged(tmp_path: Path, bucket: str, content
     folder = tmp_path / "bucket" / "objects" / digest[:2] / digest
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_bytes(content)
-    with pytest.raises(UnderstudyError, match="damaged there or missing"):
+    with pytest.raises(UnderstudyError, match="damaged or missing there"):
         pull(store(tmp_path / "there"), digest, bucket, silent)
 
 

@@ -71,7 +71,7 @@ def test_a_snapshot_that_names_a_place_outside_is_refused(tmp_path: Path, url: s
     value = json.loads(path.read_text())
     value["entries"][0]["path"] = "../outside"
     path.write_text(json.dumps(value))
-    with pytest.raises(UnderstudyError, match=r"would lie outside, '\.\./outside'"):
+    with pytest.raises(UnderstudyError, match=r"a file is outside the folder, '\.\./outside'"):
         vault.snapshot(snapshot.name)
 
 
@@ -108,7 +108,7 @@ def test_a_snapshot_that_was_edited_is_refused_by_the_name_of_its_file(
 def test_what_is_no_snapshot_is_refused_by_its_name(tmp_path: Path, url: str, content: bytes) -> None:
     (tmp_path / "vault" / "snapshots").mkdir(parents=True)
     (tmp_path / "vault" / "snapshots" / "store-1.json").write_bytes(content)
-    with pytest.raises(UnderstudyError, match=r"snapshots/store-1\.json was changed or is damaged: it is no snapshot"):
+    with pytest.raises(UnderstudyError, match=r"store-1\.json was changed or is damaged: it is not a snapshot"):
         Vault(url).snapshot("store-1")
 
 

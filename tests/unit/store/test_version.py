@@ -146,7 +146,7 @@ def test_a_migration_that_is_killed_anywhere_goes_on(
         with pytest.raises(Killed):
             version.migrate(old, lease_seconds=0.0)
     if version_of(old) == version.MIGRATING:
-        with pytest.raises(InputError, match=r"has not ended; run understudy store migrate again"):
+        with pytest.raises(InputError, match=r"has not finished; run understudy store migrate again"):
             Store(old)
     version.migrate(old, lease_seconds=0.0)
     assert version_of(old) == version.VERSION
@@ -161,7 +161,7 @@ def test_while_somebody_works_on_a_step_nothing_is_changed(old: Path) -> None:
     (old / "step-cache").rmdir()
     set_version(old, 1)
     before = content(old)
-    with pytest.raises(UnderstudyError, match=r"process \d+ on .* works on a step in this store \(121212121212\)"):
+    with pytest.raises(UnderstudyError, match=r"process \d+ on .* runs a step in this store \(121212121212\)"):
         version.migrate(old)
     assert (content(old), version_of(old)) == (before, 1)
     lease.release()
@@ -180,7 +180,7 @@ def test_a_step_that_is_begun_while_the_store_is_closed_is_not_missed(
             held.append(version.leases.acquire(old / "work", "12" * 32, 30.0))
 
     monkeypatch.setattr(version, "_set_version", begins)
-    with pytest.raises(UnderstudyError, match="works on a step"):
+    with pytest.raises(UnderstudyError, match="runs a step"):
         version.migrate(old)
     assert (version_of(old), len(list((old / "memo").iterdir()))) == (version.MIGRATING, len(KEYS) + 1)
     held[0].finish()
