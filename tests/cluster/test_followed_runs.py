@@ -80,7 +80,7 @@ def test_a_run_outlives_its_follower_and_its_pod_and_one_that_is_stopped_is_over
     further(launcher)
 
     following.terminate()
-    assert f"the run goes on; understudy jobs stop {launcher.name}" in following.communicate(timeout=60)[1]
+    assert f"the run continues; understudy jobs stop {launcher.name}" in following.communicate(timeout=60)[1]
     assert following.returncode == STOPPED
 
     (pod,) = launcher.pods()

@@ -175,7 +175,7 @@ def test_what_train_jobs_lack_is_said_before_anything_is_submitted(kube: Kube, k
     check(kube)
     for namespace, resources, words in (
         (Kube("kube-system"), {}, "namespace kube-system: there is no TrainingRuntime understudy"),
-        (kube, {"min_nodes": 1}, r"resources\.teacher\.min_nodes: 1; a TrainJob keeps its number of nodes"),
+        (kube, {"min_nodes": 1}, r"resources\.teacher\.min_nodes: 1; a TrainJob has a fixed number of nodes"),
         (kube, {"priority": "high"}, r"resources\.teacher\.priority: high; "),
         (kube, {"termination_grace_period": 600}, rf"termination_grace_period: 600; .* gives a pod {GRACE} s"),
     ):

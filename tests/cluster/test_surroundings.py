@@ -148,7 +148,7 @@ def policy(kube: Any) -> Iterator[None]:
 def test_a_job_that_admission_refuses_fails_with_its_words(launch: Launch, policy: None) -> None:
     launcher = launch(recipe(nodes=4))
     assert launcher.ends() == 1
-    assert "was not accepted: the cluster refuses it: " in launcher.said()
+    assert "was not accepted: the cluster rejected the request: " in launcher.said()
     assert "three nodes are enough for everybody" in launcher.said()
 
 

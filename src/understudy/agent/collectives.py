@@ -53,7 +53,7 @@ def _device(spec: JobSpec) -> torch.device:
     if spec.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise InputError("the pool has GPUs, but torch sees none in its pods: is the trainer's image one with CUDA?")
+        raise InputError("the pool has GPUs, but torch sees none in its pods: check that the trainer's image has CUDA")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     return device

@@ -64,7 +64,7 @@ def _device(spec: JobSpec) -> str:
     if spec.device == "cpu":
         return "cpu"
     if not torch.cuda.is_available():
-        raise InputError(f"{spec.section}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
+        raise InputError(f"{spec.section}.device: cuda is requested, but torch sees no GPU here; set it to cpu")
     device = f"cuda:{os.environ['LOCAL_RANK']}"
     torch.cuda.set_device(device)
     return device

@@ -95,7 +95,7 @@ class Cache:
         # it whenever this process ends.
         path, is_new = self._objects.path(digest), False
         while path.exists() and (damage := self._objects.damage(digest, thorough=True)):
-            self._report(f"the copy of {name} on this node is damaged and is made again: {damage[0]}")
+            self._report(f"the copy of {name} on this node is damaged and is copied again: {damage[0]}")
             self._drop(digest, lock)
         if not path.exists():
             self._make_room(manifest.size + BLOCK * (len(manifest.files) + 8))

@@ -106,8 +106,8 @@ def _refuse_another_build(version: str) -> None:
 
     if version != build():
         raise UnderstudyError(
-            f"the job was written by understudy {version}, this image has {build()}; give the launcher and `image` in "
-            "the cluster's settings images of one build"
+            f"the job was written by understudy {version}, this image has {build()}; take images of "
+            "one build for the launcher and for `image` in the cluster's settings"
         )
 
 
@@ -124,8 +124,8 @@ def _refuse_other_factories(sources: Mapping[str, str]) -> None:
             raise InputError(f"{factory}: there is no module {error} here; the launcher has it") from error
         if not same:
             raise InputError(
-                f"{factory}: is other code here than where the job was launched; give the launcher and the trainer "
-                "images with the same, and do not change it while it is trained"
+                f"{factory}: differs from the code where the job was launched; take images with the same "
+                "code for the launcher and the trainer, and do not change it during a training"
             )
 
 

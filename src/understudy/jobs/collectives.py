@@ -68,7 +68,7 @@ def read(folder: Path) -> list[Timing]:
     try:
         return _TIMINGS.validate_json((folder / FILE).read_bytes())
     except (OSError, ValidationError) as error:
-        raise UnderstudyError(f"{folder / FILE}: the ranks left no timings here; their logs say why") from error
+        raise UnderstudyError(f"{folder / FILE}: the ranks wrote no timings; their logs have the reason") from error
 
 
 def table(timings: Iterable[Timing], ranks: int) -> list[str]:

@@ -80,6 +80,6 @@ def _descriptor(path: Path, flags: int) -> int:
 
 def _refusal(path: Path) -> UnderstudyError:
     return UnderstudyError(
-        f"{path}: is no file, but something else that a rank put in its place; it is not followed. Look at what the "
-        "models' own code does, and run again"
+        f"{path}: is not a regular file; a rank has replaced it, and it is not followed. Check the models' own code, "
+        "and run again"
     )

@@ -105,7 +105,7 @@ class JobSpec:
             location = ".".join(str(part) for part in first["loc"]) or "the file"
             raise UnderstudyError(
                 f"{path}: understudy {_version(text)} wrote this job, this one cannot read it ({location}: "
-                f"{first['msg']}); give the launcher and `image` in the cluster's settings images of one build"
+                f"{first['msg']}); take images of one build for the launcher and for `image` in the cluster's settings"
             ) from error
 
     @property

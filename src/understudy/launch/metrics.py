@@ -42,13 +42,13 @@ class Reported(TypedDict):
 
 
 CURVE: dict[str, tuple[str, str]] = {
-    "step": ("step", "Steps that are done; after a restart those of the last checkpoint."),
+    "step": ("step", "Finished steps; after a restart, those of the last checkpoint."),
     "steps": ("steps", "All steps of the job."),
     "loss": ("loss", "Loss of the last step reported."),
     "learning_rate": ("learning_rate", "Learning rate of that step."),
     "grad_norm": ("gradient_norm", "Norm of its gradient, before clipping."),
     "rate": ("targets_per_second", "Targets (images or tokens, as understudy_job_info says) a second, over all ranks."),
-    "memory": ("memory_bytes", "The most that a GPU of the first rank held, or that rank's resident set."),
+    "memory": ("memory_bytes", "Peak memory of the first rank's GPU, or its resident set."),
 }
 """Exported fields of a line: the metric's name after understudy_job_, and its help."""
 
@@ -108,7 +108,7 @@ class JobMetrics(Collector):
         """All metric families, with their current values."""
         seen = self._seen
         about = {"kind": seen[0].kind, "name": seen[0].name} if seen else {}
-        yield self._family("info", "job", "What the job is.", [({**self._info, **about}, 1)])
+        yield self._family("info", "job", "The identity of the job.", [({**self._info, **about}, 1)])
         for key, (name, description) in CURVE.items():
             value = self._reported.get(key)
             if isinstance(value, int | float):  # written by ranks, which run user code
@@ -122,23 +122,23 @@ class JobMetrics(Collector):
         now = [({"stage": stage}, float(stage == seen.stage)) for stage in STAGES]
         yield self._family("gauge", "job_stage", "1 for the stage that the job is in, 0 for the others.", now)
         spent = [({"stage": stage}, self._seconds[stage]) for stage in STAGES]
-        yield self._family("counter", "job_stage_seconds", "Seconds that this launcher saw it in a stage.", spent)
+        yield self._family("counter", "job_stage_seconds", "Seconds in a stage, as this launcher observed.", spent)
 
     def _attempts(self, seen: Seen) -> Iterator[Metric]:
-        again = "How often its ranks began anew, whichever launcher watched."
+        again = "Restarts of its ranks, over all launchers."
         yield self._family("counter", "job_restarts", again, [({}, max(0, seen.attempt - 1))])
         failures = [({"kind": kind}, seen.failures.count(kind)) for kind in get_args(Kind)]
-        yield self._family("counter", "job_failures", "Attempts of this run that failed, by how they ended.", failures)
+        yield self._family("counter", "job_failures", "Failed attempts of this run, by the kind of failure.", failures)
         starts = "Starts since its last progress; at 10 the launcher gives up."
         yield self._family("gauge", "job_starts_without_progress", starts, [({}, seen.starts)])
 
     def _signs_of_life(self, seen: Seen, at: float) -> Iterator[Metric]:
-        yield self._family("gauge", "job_running_pods", "Pods of it that run.", [({}, seen.running_pods)])
+        yield self._family("gauge", "job_running_pods", "Its running pods.", [({}, seen.running_pods)])
         beats = [({"rank": str(rank)}, beat.at) for rank, beat in sorted(seen.heartbeats.items())]
         timed = [(labels, when) for labels, when in beats if isinstance(when, int | float)]
-        description = "When a rank was last heard of, by its node's clock."
+        description = "Time of a rank's last heartbeat, by its node's clock."
         yield self._family("gauge", "rank_heartbeat_timestamp_seconds", description, timed)
-        round_description = "When the launcher last looked at its job."
+        round_description = "Time of the launcher's last check of its job."
         yield self._family("gauge", "launcher_round_timestamp_seconds", round_description, [({}, at)])
 
     def _family(

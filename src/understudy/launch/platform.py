@@ -82,4 +82,4 @@ def platform() -> Platform:
     if name in KINDS:
         return KubernetesPlatform(KINDS[name])
     names = ", ".join((LOCAL, *KINDS))
-    raise InputError(f"{LAUNCHER}: {name!r} is no launcher; there are {names}, and {CLUSTER}: as its settings say")
+    raise InputError(f"{LAUNCHER}: {name!r} is not a launcher; choose {names}, or {CLUSTER} for its settings' choice")

@@ -40,7 +40,7 @@ def measure(kube: Kube, cluster: Cluster, resources: Resources, report: Callable
         return following.follow(kube, name, report)
     except UnderstudyError as error:
         raise UnderstudyError(
-            f"{error}. A measuring has {DEADLINE // 60} minutes; the last line above says what it waited for"
+            f"{error}. A measurement may take {DEADLINE // 60} minutes; the last line above shows its state"
         ) from error
     finally:
         stop(kube, name)
@@ -50,7 +50,7 @@ def measure(kube: Kube, cluster: Cluster, resources: Resources, report: Callable
 def _check(kube: Kube, cluster: Cluster, resources: Resources) -> None:
     cluster.pool_of(resources, "--collectives")
     if resources.nodes * resources.processes < 2:
-        raise InputError("--nodes, --processes: one process has nobody to speak to; give two at least")
+        raise InputError("--nodes, --processes: a collective needs at least two processes")
     if cluster.one_node and resources.nodes > 1:
         raise InputError(f"--nodes: {resources.nodes}; this cluster's store is on one node (one_node in its settings)")
     preflight.check(kube, cluster.kind, cluster, resources, "--collectives")

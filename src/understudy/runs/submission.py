@@ -107,7 +107,7 @@ def driver_pool(cluster: Cluster, recipe: Recipe) -> Pool:
     if len({job.pool for job in jobs.values()}) > 1:
         fields = ", ".join(f"resources.{name}.pool" for name in jobs)
         raise InputError(
-            f"{fields}: are not the same; this cluster's store is on one node (one_node in its settings), so all of "
+            f"{fields}: differ; this cluster's store is on one node (one_node in its settings), so all of "
             "a run's pods have to be there"
         )
     return cluster.pool_of(jobs["distill"], "resources.distill")

@@ -118,7 +118,7 @@ def test_a_damaged_copy_is_never_used(cache: Cache, examples: Path, tmp_path: Pa
     first = forget(tmp_path, examples)
     (first / "train.npy").write_bytes(b"x" + (first / "train.npy").read_bytes()[1:])
     assert content(cache.copy(examples, "examples")) == content(examples)
-    assert "damaged and is made again" in messages[0]
+    assert "damaged and is copied again" in messages[0]
     assert not list((tmp_path / "cache" / "trash").glob("*"))
 
 

@@ -28,7 +28,9 @@ def test_timings_come_back_as_they_were_left(tmp_path: Path) -> None:
 def test_what_is_no_timing_is_named(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / FILE).write_text(content)
-    with pytest.raises(UnderstudyError, match=r"collectives\.json: the ranks left no timings here; their logs say why"):
+    with pytest.raises(
+        UnderstudyError, match=r"collectives\.json: the ranks wrote no timings; their logs have the reason"
+    ):
         read(tmp_path)
 
 

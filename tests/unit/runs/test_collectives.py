@@ -69,7 +69,7 @@ def test_one_that_fails_is_removed_too_and_its_time_is_named(
     ("cluster", "resources", "message"),
     [
         (CLUSTER, {"pool": "h100", "nodes": 2}, r"--collectives\.pool: this cluster has no pool 'h100', but cpu, gpu"),
-        (CLUSTER, {"pool": "gpu"}, "one process has nobody to speak to; give two at least"),
+        (CLUSTER, {"pool": "gpu"}, "a collective needs at least two processes"),
         (CLUSTER.model_copy(update={"one_node": True}), {"pool": "gpu", "nodes": 2}, "--nodes: 2; .* on one node"),
     ],
 )

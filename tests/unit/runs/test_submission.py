@@ -151,7 +151,7 @@ def test_an_elastic_job_is_refused_where_jobs_are_train_jobs(digits: Recipe) -> 
     elastic = JobResources(distill=Resources(nodes=4, min_nodes=2))
     recipe = digits.model_copy(update={"resources": elastic})
     check(cast(Kube, Namespace()), CLUSTER, recipe)
-    with pytest.raises(InputError, match=r"resources\.distill\.min_nodes: 2; a TrainJob keeps its number of nodes"):
+    with pytest.raises(InputError, match=r"resources\.distill\.min_nodes: 2; a TrainJob has a fixed number of nodes"):
         check(cast(Kube, Namespace()), CLUSTER.model_copy(update={"launcher": "trainjob"}), recipe)
 
 

@@ -51,7 +51,7 @@ def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
         case Resize(_, why):
             yield Event("Resized", why)
         case Finish(outcome) if outcome.exit_code == DONE:
-            yield Event("Completed", "every rank is done, and the result is there", "Normal")
+            yield Event("Completed", "every rank has finished, and the result exists", "Normal")
         case Finish(outcome) if outcome.exit_code == STOPPED:
             yield Event("Stopped", outcome.message, "Normal")
         case Finish(outcome):
@@ -61,7 +61,7 @@ def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
 def restarted(decision: Restart, status: JobStatus) -> Event:
     """The event of the job that is submitted after this one."""
     reason = "Evicted" if was_disrupted(status.pods) else "Restarted"
-    return Event(reason, f"submitted again, to go on from the last checkpoint: {decision.why}")
+    return Event(reason, f"submitted again, to resume from the last checkpoint: {decision.why}")
 
 
 class Events:

@@ -40,7 +40,7 @@ class FakeCluster(Workings, Kube):
         if self.now < self.away_until:
             raise Away("the API server does not answer (timeout)")
         if request in self.forbidden:
-            raise Refused(f"a right is missing: {request} is forbidden")
+            raise Refused(f"a permission is missing: {request} is forbidden")
 
     def _answered(self) -> None:
         if self.after_answer:

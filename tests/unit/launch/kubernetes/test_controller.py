@@ -17,7 +17,7 @@ from understudy.kube.objects import KubernetesObject
 from understudy.kube.timeouts import RECOVERY, STARTS
 from understudy.launch.kubernetes import controller
 
-RIGHT = "a right is missing: pods is forbidden"
+RIGHT = "a permission is missing: pods is forbidden"
 
 
 class Answers(Kube):
@@ -241,12 +241,12 @@ def test_a_launcher_that_may_make_no_policy_submits_nothing_and_says_which_right
         """An account with the rights of an earlier version."""
 
         def has_policy(self, name: str) -> bool:
-            raise Refused(f"a right is missing: networkpolicies {name} is forbidden")
+            raise Refused(f"a permission is missing: networkpolicies {name} is forbidden")
 
     kube = Forbidden()
     outcome = run(with_resources(job, nodes=2), kube)
     assert (outcome.exit_code, kube.created) == (FAILED, [])
-    assert "was not accepted: a right is missing: networkpolicies" in outcome.message
+    assert "was not accepted: a permission is missing: networkpolicies" in outcome.message
 
 
 def test_a_job_whose_ranks_left_since_nobody_watched_is_submitted_again(job: JobSpec) -> None:

@@ -89,7 +89,7 @@ def test_a_dead_nodes_pods_are_said_to_be_force_deleted_or_the_job_to_be_submitt
     [first, *_, second] = [
         event for event in world.cluster.told_events.values() if event["reason"] in ("Submitted", "Restarted")
     ]
-    assert second["message"].startswith("submitted again, to go on from the last checkpoint: node node-1 does not")
+    assert second["message"].startswith("submitted again, to resume from the last checkpoint: node node-1 does not")
     assert first["involvedObject"]["uid"] != second["involvedObject"]["uid"], "describe shows that of the newer one"
 
 

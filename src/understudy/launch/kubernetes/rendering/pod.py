@@ -108,7 +108,7 @@ def _part(path: str, cluster: Cluster, *, read_only: bool = False) -> VolumeMoun
     if not _is_below(path, cluster.mount):
         raise InputError(
             f"UNDERSTUDY_HOME: {path} is not on the claim, which pods mount at {cluster.mount} (`mount` in the "
-            "cluster's settings); let the home lie below it"
+            "cluster's settings); set it to a folder below that"
         )
     mount: VolumeMount = {"name": "store", "mountPath": path, "subPath": posixpath.relpath(path, cluster.mount)}
     return {**mount, "readOnly": True} if read_only else mount

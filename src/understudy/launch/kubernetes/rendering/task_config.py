@@ -197,7 +197,7 @@ def of_this_step() -> TaskConfig:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or VARIABLE
-        raise InputError(f"what is set on the KFP task cannot go to its job: {field}: {first['msg']}") from error
+        raise InputError(f"a setting of the KFP task cannot be passed to its job: {field}: {first['msg']}") from error
 
 
 def _replaces(theirs: Toleration, ours: Toleration) -> bool:

@@ -149,7 +149,7 @@ def _check_patch(pod: KubernetesObject, patch: PodPatch) -> None:
 def _refuse_elastic(resources: Resources, where: str) -> None:
     least = resources.min_nodes
     if least is not None and least < resources.nodes:
-        raise InputError(f"{where}.min_nodes: {least}; a TrainJob keeps its number of nodes. Leave it out, {ELSE}")
+        raise InputError(f"{where}.min_nodes: {least}; a TrainJob has a fixed number of nodes. Leave it out, {ELSE}")
 
 
 def _runtime_pod(kube: Kube) -> KubernetesObject:

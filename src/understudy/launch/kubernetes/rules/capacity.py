@@ -49,7 +49,7 @@ def node_never_fits(status: JobStatus, history: History) -> Decision | None:
     if history.scales or may_get_a_node(status.events):
         return None
     if status.nodes is None:
-        unknown = "whether a node could ever take it is not known, since this account may not list nodes"
+        unknown = "whether any node fits is unknown, since this account may not list nodes"
         return Wait(f"pending: {state.detail}; {unknown}")
     # The autoscaler has reached its maximum, and no node of this kind is up yet: they are on their way.
     if has_all_nodes(status.events) and not has_its_kind(status.pods[0], status.nodes):

@@ -43,7 +43,7 @@ def launcher_unseen(status: JobStatus, history: History) -> Decision | None:
     if times < STARTS:
         return Restart(death(status.pods) or status.state.detail)
     text = f"its ranks ended {times} times because they saw no launcher for {status.job.spec.launcher_timeout:.0f} s"
-    fix = "does the volume show them what the launcher writes? Or raise `launcher_timeout`"
+    fix = "check that the volume shows them the launcher's writes, or raise `launcher_timeout`"
     return Finish(Outcome(FAILED, f"{text}; {fix}"), explain=True)
 
 

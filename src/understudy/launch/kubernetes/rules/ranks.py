@@ -47,7 +47,7 @@ def no_progress(status: JobStatus, history: History) -> Decision | None:
     if status.candidates is not None or history.starts.count <= STARTS:
         return None
     last = status.failures[-1].message if status.failures else death(status.pods)
-    why = last or "its ranks left no outcome"
+    why = last or "its ranks reported no outcome"
     text = f"the job was started {STARTS} times without progress: {why}"
     return Finish(Outcome(FAILED, text), explain=True)
 

@@ -343,13 +343,13 @@ def test_a_volume_takes_the_place_of_ours_at_its_path(spec: JobSpec) -> None:
     ],
 )
 def test_what_kfp_does_not_write_is_named(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=f"set on the KFP task cannot go to its job: {message}"):
+    with pytest.raises(InputError, match=f"a setting of the KFP task cannot be passed to its job: {message}"):
         arrived(values)
 
 
 def test_what_is_not_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(task_config.VARIABLE, "{")
-    with pytest.raises(InputError, match=rf"cannot go to its job: {task_config.VARIABLE}: Invalid JSON"):
+    with pytest.raises(InputError, match=rf"cannot be passed to its job: {task_config.VARIABLE}: Invalid JSON"):
         task_config.of_this_step()
 
 

@@ -98,7 +98,9 @@ def test_a_queued_train_job_begins_suspended(three_nodes: JobSpec, queue: str | 
 
 
 def test_an_elastic_train_job_is_refused(three_nodes: JobSpec) -> None:
-    with pytest.raises(InputError, match=r"resources\.teacher\.min_nodes: 2; .* keeps its number of nodes.*pytorchjob"):
+    with pytest.raises(
+        InputError, match=r"resources\.teacher\.min_nodes: 2; .* has a fixed number of nodes.*pytorchjob"
+    ):
         trainer(three_nodes, min_nodes=2)
     assert trainer(three_nodes, min_nodes=3)["spec"]["trainer"]["numNodes"] == 3
 
