@@ -115,7 +115,7 @@ class Checkpoints:
         answer = torch.tensor(is_damaged(folder, dist.get_rank(), dist.get_world_size()))
         dist.all_reduce(answer, dist.ReduceOp.MAX, group=self._group)
         if answer.item() and self._leads:
-            log.warning("%s: its files are not as they were written; it is removed", folder)
+            log.warning("%s: its files are damaged; it is removed", folder)
             _remove([folder])
         return bool(answer.item())
 
@@ -197,7 +197,7 @@ class Checkpoints:
         """
         if self._is_damaged(f"best-{step}"):
             raise UnderstudyError(
-                f"{self._folder}: the weights of the best step, {step}, are not as they were written, and are removed. "
+                f"{self._folder}: the weights of the best step, {step}, are damaged, and are removed. "
                 "Remove the folder of checkpoints, and run again; or set keep_best to false"
             )
         state = get_model_state_dict(self._model)

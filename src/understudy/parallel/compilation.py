@@ -51,8 +51,8 @@ def has_compiler() -> bool:
     if has_triton() and (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return True
     log.warning(
-        "torch.compile cannot make kernels for this GPU (it needs Triton and a C compiler: gcc, clang or the one that "
-        "CC names): what would be compiled is computed by single operations, which take longer and round differently"
+        "torch.compile cannot build kernels for this GPU (it needs Triton and a C compiler: gcc, clang or the one that "
+        "CC names): operations run one by one, which takes longer and rounds differently"
     )
     return False
 

@@ -65,7 +65,7 @@ def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_sp
 
     net = model.get_submodule("net")
     if not isinstance(net, PreTrainedModel):
-        raise InputError(f"{where}.strategy: cp needs a model of transformers, whose attention it takes the place of")
+        raise InputError(f"{where}.strategy: cp needs a transformers model, since it replaces the attention")
     _check(net.config, type(net).__name__, where)
     if way == "alltoall":
         check_heads(net.config, mesh.size() * heads_split, "cp x tp", where)
@@ -78,7 +78,7 @@ def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_sp
 def _check(config: Any, name: str, where: str) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds - {"full_attention"} or getattr(config, "sliding_window", None):
-        raise InputError(f"{where}.strategy: cp sees all earlier positions, and {name} attends to some alone; use fsdp")
+        raise InputError(f"{where}.strategy: cp attends to all earlier positions, and {name} only to some; use fsdp")
 
 
 def _of_some_heads(
@@ -105,8 +105,8 @@ def _around(
     context = module.__dict__["context"]
     if options.get("dropout"):
         raise InputError(
-            f"{context.where}.strategy: a ring draws no dropout in attention; set that of the model's config to 0, or "
-            "leave out cp_comm_type"
+            f"{context.where}.strategy: a ring has no attention dropout; set it to 0 in the model's config, or leave "
+            "out cp_comm_type"
         )
     attended = ring_attention(query, key, value, context.group, options.get("scaling"))
     return attended.transpose(1, 2).contiguous(), None

@@ -24,6 +24,6 @@ def check_heads(config: Any, parts: int, degrees: str, where: str) -> None:
         heads = getattr(config, name, None)
         if isinstance(heads, int) and heads % parts:
             raise InputError(
-                f"{where}.strategy: {name} is {heads} and cannot be shared out over {parts} processes ({degrees}); a "
-                f"head stays whole, so {degrees} has to divide it"
+                f"{where}.strategy: {name} is {heads} and cannot be divided over {parts} processes ({degrees}); "
+                f"take a {degrees} that divides it"
             )

@@ -65,7 +65,8 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
     model_blocks = blocks(model)
     if len(model_blocks) < 2:
         raise InputError(
-            f"{where}.strategy: pp cuts a model between the blocks of an nn.ModuleList, and it has none of two or more"
+            f"{where}.strategy: pp cuts a model between the blocks of an nn.ModuleList, and it has none with two or "
+            "more"
         )
     others = list(_outermost(model, set(model_blocks), where))
     calls, total = _watched(model, inputs, (*model_blocks, *others))
@@ -127,7 +128,7 @@ def _outermost(module: nn.Module, model_blocks: set[nn.Module], where: str) -> I
     if next(module.parameters(recurse=False), None) is not None:
         raise InputError(
             f"{where}.strategy: pp cannot tell to which stage the parameters of {type(module).__name__} belong, which "
-            "are beside its blocks and in no module of their own; use fsdp"
+            "are outside its blocks and in no submodule; use fsdp"
         )
     for child in module.children():
         if child in model_blocks:
@@ -152,8 +153,8 @@ def _check(
     )
     if not fits:
         raise InputError(
-            f"{where}.strategy: pp cuts a chain of blocks, each of which takes the tensor that the one before has "
-            "made; this model's blocks are none; use fsdp"
+            f"{where}.strategy: pp needs a chain of blocks, in which each takes the output of the one before; "
+            "this model's blocks are not one; use fsdp"
         )
     inside = order[order.index(model_blocks[0]) : order.index(model_blocks[-1])]
     for module in others:
@@ -186,7 +187,7 @@ def boundaries(model_layout: Layout, stages: int, where: str) -> list[range]:
     """
     count = len(model_layout.blocks)
     if count < stages:
-        raise InputError(f"{where}.strategy: the model has {count} blocks, too few for {stages} stages of pp")
+        raise InputError(f"{where}.strategy: the model has {count} blocks, too few for {stages} pipeline stages")
     # By the number of blocks in the first stages: the cost of the slowest of these, and the end of each.
     best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for stage in range(stages):

@@ -43,8 +43,8 @@ def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh,
     for name, style in inside.items():
         if style not in STYLES:
             raise InputError(
-                f"{where}.strategy.sequence_parallel: {name} is split as {style}, and it goes with colwise and rowwise "
-                "alone; leave it out"
+                f"{where}.strategy.sequence_parallel: {name} is split as {style}, but only colwise and "
+                "rowwise are supported; leave it out"
             )
     split = {module for name, module in net.named_modules() if name in inside}
     for block in net_blocks:

@@ -80,7 +80,7 @@ def _check(net: nn.Module, plan: Mapping[str, str], overrides: Mapping[str, str]
             raise InputError(f"{where}.tensor_plan.{name}: {type(net).__name__} has no such module")
         if style not in ALL_PARALLEL_STYLES:
             styles = ", ".join(sorted(ALL_PARALLEL_STYLES))
-            raise InputError(f"{where}.tensor_plan.{name}: {style} is no style of transformers ({styles})")
+            raise InputError(f"{where}.tensor_plan.{name}: {style} is not a style of transformers ({styles})")
     check_heads(getattr(net, "config", None), parts, "tp", where)
 
 

@@ -60,7 +60,7 @@ def nearest(job: Job, ranked: Ranking) -> Estimate:
         return ranked.estimates[0]
     reasons = "; ".join(dict.fromkeys(reason for _, reason in ranked.refused))
     where = f"{job.planned.where}.strategy"
-    raise InputError(f"{where}: no degrees are for {job.nodes} x {job.processes} processes: {reasons}")
+    raise InputError(f"{where}: no degrees suit {job.nodes} x {job.processes} processes: {reasons}")
 
 
 def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
@@ -75,7 +75,7 @@ def _kind(job: Job, hardware_table: dict[str, Hardware]) -> str:
     names = ", ".join(hardware_table)
     where = f"resources.{job.name}.hardware"
     if job.hardware is None:
-        raise InputError(f"{where}: strategy: auto has to know what it chooses for; give one of {names}")
+        raise InputError(f"{where}: strategy: auto needs the kind of hardware; give one of {names}")
     if job.hardware not in hardware_table:
         raise InputError(f"{where}: {job.hardware} is not in the table ({names})")
     return job.hardware

@@ -53,7 +53,7 @@ def _of_sequences(planned: Planned, degrees: Degrees) -> str | None:
     if facts["sequence_length"] % degrees.sequence_parts:
         return f"sequences of {facts['sequence_length']} do not divide into {degrees.sequence_parts} parts"
     if keeps_apart(facts) and degrees.cp_comm_type == "ring":
-        return "a ring keeps no documents apart"
+        return "a ring does not separate documents"
     return None
 
 

@@ -35,7 +35,7 @@ class Hardware(Section):
     @classmethod
     def _has_fp32(cls, tflops: dict[str, float]) -> dict[str, float]:
         if "fp32" not in tflops:
-            raise ValueError("has no fp32, which everything can compute in")
+            raise ValueError("has no fp32, which all hardware supports")
         return tflops
 
     @property
@@ -61,4 +61,4 @@ def table(path: Path | None = None) -> dict[str, Hardware]:
         text = "; ".join(": ".join([*map(str, problem["loc"]), reason(problem)]) for problem in problems)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         text = str(error).splitlines()[0]
-    raise InputError(f"{path}: is no table of hardware ({text}); see `understudy plan --help`")
+    raise InputError(f"{path}: is not a table of hardware ({text}); see `understudy plan --help`")

@@ -104,7 +104,7 @@ def _of_unlisted(gpu: Gpu, count: int, hardware_table: Mapping[str, Hardware]) -
     rows = {kind: row for kind, row in hardware_table.items() if row.is_gpu and precisions <= row.tflops.keys()}
     if not rows:
         problem = f"this machine's GPU, {gpu.name}, is not in the table, nor one like it ({', '.join(hardware_table)})"
-        raise InputError(f"{problem}; name another with --hardware, or bring a table with --table")
+        raise InputError(f"{problem}; name another with --hardware, or pass a table with --table")
     memory = gpu.memory / GIB
     nearest = min(rows, key=lambda kind: abs(rows[kind].memory - memory))
     tflops = {precision: speed for precision, speed in rows[nearest].tflops.items() if precision in precisions}

@@ -71,7 +71,8 @@ def lacking(planned: Planned, miss: Estimate, placement: Placement) -> str:
     if (fixed := process_overhead(placement.hardware)) >= available:
         return f"{message}; CUDA and NCCL alone are assumed to take {fixed:.2f} a process: take GPUs with more memory"
     most = max(miss.traced.peak.kinds, key=lambda kind: miss.traced.peak.kinds[kind])
-    message += f", and most of them are {most}"
+    message += f", mostly for {most}"
     if fix := remedy(planned, miss, placement):
         return f"{message}; it fits with {fix.change} ({fix.estimate.memory:.2f} GiB)"
-    return f"{message}; neither smaller parts, nor shards, nor computing blocks again is enough: take more processes"
+    enough = "neither smaller micro-batches, nor shards, nor activation checkpointing is enough"
+    return f"{message}; {enough}: take more processes"

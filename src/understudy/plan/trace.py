@@ -106,7 +106,7 @@ def trace(
         InputError: the model cannot be spread with these degrees, or a part of it is offloaded.
     """
     if planned.train.offload:
-        raise InputError(f"{planned.where}.offload: what waits elsewhere is not planned; leave it out to plan")
+        raise InputError(f"{planned.where}.offload: offloaded memory is not planned; leave it out to plan")
     facts = planned.examples.facts
     vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
     ledger = Ledger(vocabulary, GRAIN[device])

@@ -39,7 +39,7 @@ def test_a_machine_without_a_compiler_says_so_once(
     with caplog.at_level(logging.WARNING):
         assert [has_compiler(), has_compiler()] == [False, False]
     assert [record.message.partition(" (")[0] for record in caplog.records] == [
-        "torch.compile cannot make kernels for this GPU"
+        "torch.compile cannot build kernels for this GPU"
     ]
     monkeypatch.setenv("CC", "cc")
     has_compiler.cache_clear()

@@ -90,7 +90,7 @@ def test_a_model_is_read_in_the_order_in_which_it_runs() -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (Skipping(), "cuts a chain of blocks"),
+        (Skipping(), "needs a chain of blocks"),
         (Between(), "to which stage head belongs"),
         (Loose(), "to which stage the parameters of Loose belong"),
         (Paired(), "to return a tensor, and embed returns a tuple"),

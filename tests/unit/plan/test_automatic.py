@@ -41,7 +41,7 @@ def test_a_recipe_without_auto_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ((), "resources.distill.hardware: strategy: auto has to know what it chooses for; give one of H200, H100"),
+        ((), "resources.distill.hardware: strategy: auto needs the kind of hardware; give one of H200, H100"),
         (("resources.distill.hardware=B9",), "resources.distill.hardware: B9 is not in the table"),
     ],
 )
