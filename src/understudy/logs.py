@@ -55,7 +55,7 @@ def configure(level: int = logging.INFO) -> None:
     """
     log_format = os.environ.get(VARIABLE) or "text"
     if log_format not in FORMATS:
-        raise InputError(f"{VARIABLE}: {log_format!r} is no format of the log; it takes {' or '.join(FORMATS)}")
+        raise InputError(f"{VARIABLE}: {log_format!r} is not a log format; take {' or '.join(FORMATS)}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()

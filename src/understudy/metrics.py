@@ -26,7 +26,7 @@ def address() -> tuple[str, int] | None:
         return None
     host, _, port = value.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(f"{VARIABLE}: {value!r} is no HOST:PORT; write 127.0.0.1:9095, or leave it unset")
+        raise InputError(f"{VARIABLE}: {value!r} is not HOST:PORT; write 127.0.0.1:9095, or leave it unset")
     return host.strip("[]"), int(port)
 
 

@@ -84,7 +84,7 @@ def test_a_copy_has_the_same_lines_and_is_given_up_where_it_cannot_be_written(
 
 def test_a_format_that_does_not_exist_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(logs.VARIABLE, "xml")
-    with pytest.raises(InputError, match=r"UNDERSTUDY_LOG: 'xml' is no format of the log; it takes text or json"):
+    with pytest.raises(InputError, match=r"UNDERSTUDY_LOG: 'xml' is not a log format; take text or json"):
         logs.configure()
 
 

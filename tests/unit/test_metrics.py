@@ -43,5 +43,5 @@ def test_an_address_that_is_taken_costs_the_metrics_and_not_the_run(
 @pytest.mark.parametrize("said", ["9095", ":9095", "0.0.0.0", "0.0.0.0:http", "0.0.0.0:0", "0.0.0.0:70000"])
 def test_what_is_no_address_is_refused_with_the_variables_name(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     monkeypatch.setenv(metrics.VARIABLE, said)
-    with pytest.raises(InputError, match=r"UNDERSTUDY_METRICS: .* is no HOST:PORT"):
+    with pytest.raises(InputError, match=r"UNDERSTUDY_METRICS: .* is not HOST:PORT"):
         metrics.serve()

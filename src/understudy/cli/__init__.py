@@ -50,8 +50,8 @@ def understudy(
     tracking_uri: Annotated[
         str | None, typer.Option(envvar="MLFLOW_TRACKING_URI", help="MLflow server; a local SQLite file without one.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about each step.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more about each step.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,

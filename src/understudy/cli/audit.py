@@ -23,7 +23,7 @@ def export(ctx: typer.Context) -> None:
 def verify(
     ctx: typer.Context,
     file: Annotated[Path | None, typer.Argument(help="An exported audit; without one, the server's.")] = None,
-    last: Annotated[str, typer.Option(help="A digest that was noted earlier, and must be there still.")] = "",
+    last: Annotated[str, typer.Option(help="A digest noted earlier, which must still be present.")] = "",
 ) -> None:
     """Check that no line was changed, removed or added."""
     from understudy.registry import audit
@@ -41,4 +41,4 @@ def _lines(settings: Settings, file: Path | None) -> Iterable[str]:
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: this cannot be read as an audit ({error})") from error
+        raise InputError(f"{file}: cannot be read as an audit ({error})") from error

@@ -29,7 +29,7 @@ Dump = Annotated[
     typer.Option(help="A server's database by pg_dump; without it, the registry of the home."),
 ]
 Files = Annotated[
-    str | None, typer.Option(envvar="MLFLOW_ARTIFACTS_DESTINATION", help="Where the server's files lie; with --dump.")
+    str | None, typer.Option(envvar="MLFLOW_ARTIFACTS_DESTINATION", help="Location of the server's files; with --dump.")
 ]
 
 
@@ -70,7 +70,7 @@ def _back_up(url: str, back_up: "Callable[[Vault, Tell], Snapshot]", forget_afte
 
     snapshot = back_up(vault, tell)
     seconds = time.monotonic() - began
-    print(f"{_summary(snapshot)}, of it {size(vault.sent)} sent, in {seconds:.1f} s")
+    print(f"{_summary(snapshot)}, {size(vault.sent)} of it sent, in {seconds:.1f} s")
     if damaged := sum(line.startswith(DAMAGED) for line in messages):
         raise UnderstudyError(
             f"{damaged} damaged objects are not in this snapshot, and perhaps in an older one: none was removed; "
@@ -156,5 +156,5 @@ def _files(settings: Settings, dump: Path | None, location: str | None) -> "Buck
     if dump is None:
         return Bucket(location_beside(_database(settings)))
     if not location:
-        raise InputError("--files: say where the server's files lie, as its MLFLOW_ARTIFACTS_DESTINATION does")
+        raise InputError("--files: give the location of the server's files, its MLFLOW_ARTIFACTS_DESTINATION")
     return Bucket(location if "://" in location else Path(location).absolute().as_uri())

@@ -26,7 +26,7 @@ def commit(branch: str, files: Mapping[Path, str], message: str) -> str:
     """
     top = Path(_git(_existing(next(iter(files))), "rev-parse", "--show-toplevel")).resolve()
     if _git(top, "branch", "--list", branch):
-        raise InputError(f"{top}: there is a branch {branch} already; delete it, or go on with it")
+        raise InputError(f"{top}: there is a branch {branch} already; delete it, or continue on it")
     parent = _git(top, "rev-parse", "HEAD^{commit}")
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": f"{folder}/index"}
@@ -60,7 +60,7 @@ def _git(folder: Path, *arguments: str, text: str = "", environment: Mapping[str
             env={**outside, **(environment or {})},
         )
     except FileNotFoundError as error:
-        raise UnderstudyError("git: it is not installed here") from error
+        raise UnderstudyError("git: not installed here") from error
     except subprocess.CalledProcessError as error:
         lines = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
         kind = InputError if error.returncode == 128 else UnderstudyError

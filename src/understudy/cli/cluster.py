@@ -33,7 +33,7 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool, *, profile: 
         return following.follow(kube, name, lambda line: None if quiet else typer.echo(line))
     except KeyboardInterrupt:
         typer.echo(
-            f"the run goes on; understudy jobs stop {name} -n {kube.namespace} ends it, "
+            f"the run continues; understudy jobs stop {name} -n {kube.namespace} ends it, "
             f"kubectl -n {kube.namespace} logs -f job/{name} shows it",
             err=True,
         )

@@ -163,10 +163,10 @@ def _store(settings: Settings) -> Iterator[Check]:
         yield Check("store", f"{folder}: cannot be written", str(error))
         return
     except OSError as error:
-        yield Check("store", f"{folder}: its disk cannot do what a store needs ({error.strerror})", fix)
+        yield Check("store", f"{folder}: its disk lacks an operation that a store needs ({error.strerror})", fix)
         return
     if not (folder / "version.json").exists():
-        yield Check("store", f"{folder}: none yet; the first run makes it")
+        yield Check("store", f"{folder}: none yet; the first run creates it")
         return
     try:
         store = settings.open_store()
@@ -184,7 +184,7 @@ def _remote_cache() -> Iterator[Check]:
     try:
         url = address()
     except InputError as error:
-        yield Check("remote cache", f"{OLD_ADDRESS} is set, which is not read any more", str(error))
+        yield Check("remote cache", f"{OLD_ADDRESS} is set, but no longer read", str(error))
         return
     if not url:
         return
@@ -228,7 +228,7 @@ def _server(settings: Settings) -> Check:
     uri = settings.tracking_uri
     path = database(uri)
     if path and not path.exists():
-        return Check("tracking server", f"{path}: none yet; the first run makes it")
+        return Check("tracking server", f"{path}: none yet; the first run creates it")
     try:
         server_at(uri).check()
     except UnderstudyError as error:

@@ -68,7 +68,7 @@ def rights(kube: Kube, account: str, absent: Container[str] = ()) -> Check:
     if account in KFP and not kube.allows(*TOKEN, account=account, name=account):
         denied.append(f"{TOKEN[0]} {TOKEN[2]} of itself, with which it signs in to MLflow")
     if not denied:
-        return Check(subject, "what runs need")
+        return Check(subject, "all that runs need")
     binds = f"with {KFP[account]} (docs/operating/kfp.md)" if account in KFP else "one of manifests/overlays"
     fix = f"kubectl apply -k {binds} binds the Role {submission.ACCOUNT}"
     return Check(subject, f"it may not {', '.join(denied)}", fix)

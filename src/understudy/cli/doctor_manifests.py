@@ -33,7 +33,7 @@ def checks(folder: Path) -> Iterator[Check]:
     """Check a folder of manifests and those that it deploys, without a cluster.
 
     Raises:
-        InputError: it is no kustomization, or cannot be built.
+        InputError: it is not a kustomization, or cannot be built.
     """
     command = manifests.tool()
     if command is None:

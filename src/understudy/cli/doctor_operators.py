@@ -40,7 +40,7 @@ def queueing(kube: Kube, cluster: Cluster) -> Check:
     except Refused:
         config_map = None
     if config_map is None:
-        note = f"Kueue {shown(PYTORCHJOBS_OFF)} and later does so for PyTorchJobs only when told"
+        note = f"Kueue {shown(PYTORCHJOBS_OFF)} and later does so for PyTorchJobs only if configured"
         return Check(subject, f"not known: ConfigMap {KUEUE_CONFIG} of {KUEUE_NAMESPACE} cannot be seen; {note}")
     config = yaml.safe_load(config_map["data"]["controller_manager_config.yaml"]) or {}
     managed = (config.get("integrations") or {}).get("frameworks") or ()

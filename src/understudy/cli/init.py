@@ -56,7 +56,7 @@ def init(
 
 def _write_example(example: Example, folder: Path, path: Path) -> None:
     if folder != Path():
-        raise InputError(f"--example {example}: is not made for a folder; leave {folder} out, or --example")
+        raise InputError(f"--example {example}: is not for a folder; leave {folder} out, or --example")
     recipe = (files("understudy") / "recipes" / f"{example}.yaml").read_text(encoding="utf-8")
     _write(path, recipe)
     typer.echo(f"example {example}: {recipe.splitlines()[0].removeprefix('# ')}")

@@ -31,7 +31,7 @@ KindOfHardware = Annotated[
 ROW = "NAME: {memory: GiB, tflops: {fp32: 60, bf16: 990}, link: GB/s, network: GB/s, price: USD an hour}"
 Table = Annotated[
     Path | None,
-    typer.Option("--table", help=f"A table of hardware in the place of the one built in, YAML with rows like {ROW}."),
+    typer.Option("--table", help=f"A table of hardware instead of the built-in one, YAML with rows like {ROW}."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every other set of degrees for the same processes, too.")]
 Write = Annotated[bool, typer.Option("--write", help="Put the best degrees into the recipe's file.")]
@@ -117,7 +117,7 @@ def _write(path: Path, answers: Sequence[Answer]) -> None:
     from understudy.recipe.edit import rewrite
 
     if not all(answer.estimate.fits for answer in answers):
-        typer.echo(f"{path}: is as it was, since not every training fits", err=True)
+        typer.echo(f"{path}: unchanged, since not every training fits", err=True)
         return
     rewrite(
         path,

@@ -69,7 +69,7 @@ def print_plan(answer: Answer) -> None:
         typer.echo(f"  hardware  {answer.machine.reason}")
     verdict = "fits" if estimate.fits else "DOES NOT FIT"
     typer.echo(f"  memory    {estimate.memory:.2f} of {hardware.memory:.1f} GiB a process: {verdict}")
-    typer.echo(f"            at most in {peak.phase}: {kinds}")
+    typer.echo(f"            peak in {peak.phase}: {kinds}")
     between_steps, state = _size(estimate.traced.resident), _size(job.checkpoint(estimate))
     typer.echo(f"            {between_steps} between steps; a checkpoint has {state} in all")
     if job.planned.train.compile:
@@ -100,7 +100,7 @@ def _in_all(answer: Answer) -> str:
     epochs = answer.job.planned.train.epochs
     counted = f"{epochs:,} epoch{'s' * (epochs > 1)}" if epochs else ""
     if answer.steps is None:
-        return f"{counted}; how many steps these are the data tells, which is not here"
+        return f"{counted}; the number of steps depends on the data, which is not here"
     price = answer.hardware.price
     cost = f", {answer.cost:.2f} USD at {price:g} an hour and process" if price else ""
     length = f"{counted}, about {answer.steps:,} steps" if counted else f"{answer.steps:,} steps"
@@ -114,7 +114,7 @@ def _print_host(answer: Answer) -> None:
     typer.echo(f"  host      {_size(host.all)} of each node's memory: {parts}")
     if host.limit is not None:
         verdict = "fits" if host.fits else "DOES NOT FIT"
-        typer.echo(f"            {_size(host.limit)} are there, by resources.{answer.job.name}.memory: {verdict}")
+        typer.echo(f"            {_size(host.limit)} are available, by resources.{answer.job.name}.memory: {verdict}")
 
 
 def _print_disk(needed: "Disk") -> None:
@@ -146,7 +146,7 @@ def print_trainings(answers: Sequence[Answer], *, control: bool) -> None:
 def _cache_text(cache: int | None, length: int) -> str:
     """The memory that serving keeps for a sequence, as text."""
     if cache is None:
-        return "and what its own code keeps of a sequence"
+        return "and the cache of its own code"
     return f"{_size(cache)} of keys and values for each {length:,} tokens" if cache else "no keys and values"
 
 
@@ -178,4 +178,4 @@ def _print_other_degrees(ranked: "Ranking", answer: Answer) -> None:
             fits = "" if other.fits else "  does not fit"
             typer.echo(f"    {other.degrees!s:<44} {other.memory:8.2f} GiB{step}{fits}")
     for reason, count in Counter(reason for _, reason in ranked.refused).most_common():
-        typer.echo(f"    {count} more make no sense: {reason}")
+        typer.echo(f"    {count} more are unsuitable: {reason}")

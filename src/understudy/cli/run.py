@@ -205,7 +205,7 @@ def _follow(
             _evicted(number, frame)
         training = any(state.state == "running" for state in _states(run, RESUMABLE))
         if training and not run.stop_requested:
-            report("stopping at a checkpoint; once more stops at once")
+            report("stopping at a checkpoint; a second signal stops at once")
         else:
             _kill(pipeline)
         run.request_stop()

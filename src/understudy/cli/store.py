@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understudy.store import Run, Store
     from understudy.store.gc import Removal
 
-app = typer.Typer(no_args_is_help=True, help="Look into the store, check it, make room in it.")
+app = typer.Typer(no_args_is_help=True, help="List, verify and clean up the store.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DAY = 86400.0
 
@@ -114,7 +114,7 @@ def _date(seconds: float) -> str:
 @app.command()
 def show(
     ctx: typer.Context,
-    digest: Annotated[str, typer.Argument(help="The object's digest, or how it begins.")],
+    digest: Annotated[str, typer.Argument(help="The object's digest, or its first characters.")],
     as_json: Json = False,
 ) -> None:
     """Show an object: where it is, its files, what it was made from."""
@@ -172,7 +172,7 @@ def migrate(ctx: typer.Context) -> None:
         print(f"{settings.store_folder}: {'now' if done else 'already'} version {version.VERSION}")
 
 
-Digests = Annotated[list[str], typer.Argument(help="Objects, or how their digests begin.")]
+Digests = Annotated[list[str], typer.Argument(help="Objects' digests, or their first characters.")]
 
 
 @app.command()
@@ -198,7 +198,7 @@ def pull(
     store = Store(ctx.obj.store_folder)
     for digest in digests:
         if not HEXADECIMAL.fullmatch(digest):
-            raise InputError(f"{digest}: is no whole digest; understudy store show prints it where the object is")
+            raise InputError(f"{digest}: is not a complete digest; understudy store show prints it where the object is")
         fetched = transfer.pull(store, digest, from_, lambda name: print(f"  {name}", file=sys.stderr))
         print(f"{digest}: {size(fetched)} fetched")
 
@@ -220,7 +220,9 @@ def gc(
     try:
         registered = needed_digests(settings.tracking_uri, settings.home, store.servers)
     except UnderstudyError as error:
-        raise UnderstudyError(f"nothing was removed: what the registry still needs is not known. {error}") from error
+        raise UnderstudyError(
+            f"nothing was removed: the models that the registry needs are unknown. {error}"
+        ) from error
     hidden = {digest: files for digest, files in store.registered.items() if digest not in registered}
     registered = registered | hidden.keys()
     _print_hidden(hidden)
@@ -239,8 +241,8 @@ def _print_hidden(hidden: Mapping[str, list[Path]]) -> None:
     """Print the kept digests: a deleted version looks the same as one that this account may not see."""
     if hidden:
         print(
-            f"kept: what was registered at a server that shows no version of it now ({len(hidden)}). "
-            "Once such a version is deleted, remove the file that says so:"
+            f"kept: models registered at a server that shows no version of them now ({len(hidden)}). "
+            "Once such a version is deleted, remove the file that records it:"
         )
     for files in hidden.values():
         for file in files:

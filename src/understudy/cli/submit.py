@@ -23,7 +23,8 @@ def submit(
     overrides: Overrides = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token; KFP_TOKEN holds it otherwise.")] = None,
     user: Annotated[
-        str | None, typer.Option(envvar="KFP_USER", help="Who asks, where --host is KFP itself without a gateway.")
+        str | None,
+        typer.Option(envvar="KFP_USER", help="The request's user, if --host is KFP itself, without a gateway."),
     ] = None,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="The profile's, in Kubeflow.")] = None,
     experiment: Annotated[str | None, typer.Option(help="KFP's experiment. Default: the recipe's name.")] = None,

@@ -59,7 +59,7 @@ def _command(uri: str, port: int) -> list[str]:
 
     path = database(uri)
     if path is None:
-        raise InputError(f"{public_uri(uri)}: this server has pages of its own; open it in a browser")
+        raise InputError(f"{public_uri(uri)}: this server has its own pages; open it in a browser")
     if not path.exists():
         raise InputError(
             f"{path}: nothing was recorded yet; understudy run recipes/digits.yaml does, --home points at it"

@@ -49,7 +49,7 @@ def test_a_servers_registry_needs_its_dump_and_its_files(understudy, vault: str,
     assert "secret" not in outcome.err
     (tmp_path / "dump").write_text("rows")
     outcome = understudy("backup", "registry", vault, "--dump", "dump")
-    assert (outcome.code, "--files: say where the server's files lie" in outcome.err) == (2, True)
+    assert (outcome.code, "--files: give the location of the server's files" in outcome.err) == (2, True)
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "model").write_text("weights")
     backup = understudy("backup", "registry", vault, "--dump", "dump", "--files", "files", "--forget-after", "30")

@@ -113,7 +113,7 @@ def test_the_old_name_of_the_remote_caches_variable_is_a_problem(understudy, mon
     monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
     outcome = understudy("doctor", "--json")
     assert outcome.code == 1
-    assert "it is called UNDERSTUDY_REMOTE_CACHE now" in str(checks(outcome)["remote cache"]["fix"])
+    assert "it was renamed to UNDERSTUDY_REMOTE_CACHE" in str(checks(outcome)["remote cache"]["fix"])
 
 
 def test_an_old_store_is_a_problem_with_the_way_out(understudy, store) -> None:

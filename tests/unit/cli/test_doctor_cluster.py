@@ -145,12 +145,12 @@ def test_the_account_needs_what_its_role_gives() -> None:
 def test_a_right_that_is_missing_to_look_takes_only_its_own_check_away() -> None:
     def refused() -> Iterator[Check]:
         yield Check("queue", "q")
-        raise Refused("a right is missing: localqueues is forbidden")
+        raise Refused("a permission is missing: localqueues is forbidden")
 
     first, second = _seen("quotas", refused)
     assert first.ok
     assert (second.what, second.ok) == ("quotas", False)
-    assert second.fix == "a right is missing: localqueues is forbidden"
+    assert second.fix == "a permission is missing: localqueues is forbidden"
 
 
 @pytest.mark.parametrize(

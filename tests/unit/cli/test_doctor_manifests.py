@@ -76,7 +76,7 @@ def test_every_placeholder_of_the_shipped_tree_is_named_with_its_place(understud
         (SETTINGS, "queue: training", "queue: other", "there is no LocalQueue other"),
         (SETTINGS, "secret-store: understudy", "secret-store: 192.0.2.7", "192.0.2.7 is a placeholder"),
         (SETTINGS, "# launcher: trainjob", "launcher: trainjob", "there is no TrainingRuntime understudy"),
-        (SETTINGS, "# launcher: trainjob", "launcher: trainjob", "queues TrainJobs from 0.14 on"),
+        (SETTINGS, "# launcher: trainjob", "launcher: trainjob", "queues TrainJobs since 0.14"),
         (SETTINGS, "    pools:", "    pool:", "pool: Input should be a valid string"),
         ("base/claim.yaml", "ReadWriteMany", "ReadWriteOnce", "set one_node: true"),
         ("base/claim.yaml", "Prune=false,Delete=false", "Delete=false", "annotate it with argocd"),

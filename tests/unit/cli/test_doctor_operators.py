@@ -59,7 +59,7 @@ def test_jobs_that_kueue_does_not_manage_are_told(launcher: Any, config: Any, re
 def test_settings_of_kueue_that_cannot_be_seen_are_no_problem_and_no_silence() -> None:
     check = doctor_operators.queueing(Answers(None), Cluster(image="i", claim="c"))
     assert check.ok
-    assert "Kueue 0.19 and later does so for PyTorchJobs only when told" in check.found
+    assert "Kueue 0.19 and later does so for PyTorchJobs only if configured" in check.found
 
 
 @pytest.mark.parametrize(

@@ -259,5 +259,5 @@ def test_an_example_is_written_as_it_is_and_never_over_another_file(understudy: 
 def test_an_example_and_a_folder_are_not_both_taken(understudy: Command) -> None:
     outcome = understudy("init", "pictures", "--example", "digits")
     assert outcome.code == 2
-    assert "--example digits: is not made for a folder; leave pictures out" in outcome.err
+    assert "--example digits: is not for a folder; leave pictures out" in outcome.err
     assert not Path("digits.yaml").exists()

@@ -101,7 +101,7 @@ def test_where_nothing_fits_the_nearest_is_told_and_nothing_written(tmp_path: Pa
     done = CliRunner().invoke(app, ["plan", str(recipe), *auto, "--hardware", "Tiny", "--table", str(table), "--write"])
     assert done.exit_code == 1, done.output
     assert "teacher: dp_shard 2 on 1 x 2 Tiny" in done.stdout
-    assert "digits.yaml: is as it was, since not every training fits" in done.stderr
+    assert "digits.yaml: unchanged, since not every training fits" in done.stderr
     assert recipe.read_text() == text
 
 
@@ -173,7 +173,7 @@ def row(**changes: Any) -> bytes:
         (b"a: [", "while parsing"),
         (b"7", "expected a section"),
         (b"a: \xff", "'utf-8' codec"),
-        (row(tflops={}), "L5: tflops: has no fp32, which everything can compute in"),
+        (row(tflops={}), "L5: tflops: has no fp32, which all hardware supports"),
         (row(tflops={"bf16": 900}), "L5: tflops: has no fp32"),
         (row(memory=0), "L5: memory: must be greater than 0, got 0"),
         (row(memory=float("nan"), link=float("inf")), "L5: memory: .*; L5: link: "),
@@ -183,15 +183,15 @@ def row(**changes: Any) -> bytes:
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: bytes, why: str) -> None:
     path = tmp_path / "table.yaml"
     path.write_bytes(text)
-    with pytest.raises(InputError, match=rf"is no table of hardware \({why}"):
+    with pytest.raises(InputError, match=rf"is not a table of hardware \({why}"):
         table(path)
 
 
 def test_a_node_s_memory_is_compared_where_the_recipe_says_it() -> None:
     limits = ("--set", "resources.teacher.memory=1Gi", "--set", "resources.distill.memory=64Gi")
     output = plan(*limits, "--hardware", "CPU", "--set", "student.train.compile=true", status=1)
-    assert "1.00 GiB are there, by resources.teacher.memory: DOES NOT FIT" in output
-    assert "64.00 GiB are there, by resources.distill.memory: fits" in output
+    assert "1.00 GiB are available, by resources.teacher.memory: DOES NOT FIT" in output
+    assert "64.00 GiB are available, by resources.distill.memory: fits" in output
     assert output.count("their tensors") == 2  # ranks on CPUs have them there
     assert output.index("distill:") < output.index("without compile, which is not planned and takes less")
 

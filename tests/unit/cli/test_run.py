@@ -81,7 +81,7 @@ def test_the_old_name_of_the_remote_caches_variable_is_refused_before_anything_i
     monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
     outcome = understudy("--home", "home", "run", str(recipe))
     assert outcome.code == 2
-    assert "UNDERSTUDY_RECORD: it is called UNDERSTUDY_REMOTE_CACHE now" in outcome.err
+    assert "UNDERSTUDY_RECORD: it was renamed to UNDERSTUDY_REMOTE_CACHE" in outcome.err
     assert not Path("home").exists()
 
 

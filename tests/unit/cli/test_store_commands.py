@@ -160,7 +160,7 @@ def test_gc_keeps_what_a_server_got_and_does_not_show_until_somebody_says_that_i
     outcome = understudy("store", "gc", "--yes")
     assert sorted(store.objects) == sorted([first, second])
     [file] = store.registered[first]
-    assert outcome.out.startswith("kept: what was registered at a server that shows no version of it now (1). ")
+    assert outcome.out.startswith("kept: models registered at a server that shows no version of them now (1). ")
     assert f"\n  {file}\n" in outcome.out
     file.unlink()
     assert understudy("store", "gc", "--yes").out.endswith(" freed\n")
@@ -178,7 +178,7 @@ def test_gc_refuses_while_the_registry_cannot_be_asked(understudy, store, make, 
     outcome = understudy("--tracking-uri", "http://server", "store", "gc", "--yes")
     assert outcome.code == 1
     assert outcome.err == (
-        "error: nothing was removed: what the registry still needs is not known. http://server does not answer\n"
+        "error: nothing was removed: the models that the registry needs are unknown. http://server does not answer\n"
     )
     assert len(list(store.objects)) == 1
 
@@ -197,7 +197,7 @@ def test_gc_forgets_what_was_not_used_for_days(understudy, store, make) -> None:
 def test_what_is_pulled_is_named_by_its_whole_digest(understudy) -> None:
     outcome = understudy("store", "pull", "abcdef", "--from", "file:///nowhere")
     assert outcome.code == 2
-    assert "abcdef: is no whole digest; understudy store show prints it" in outcome.err
+    assert "abcdef: is not a complete digest; understudy store show prints it" in outcome.err
 
 
 def test_an_old_store_is_refused_until_it_is_migrated(understudy, store, make) -> None:

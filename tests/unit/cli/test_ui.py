@@ -107,5 +107,5 @@ def test_a_server_has_pages_of_its_own(understudy) -> None:
     outcome = understudy("--tracking-uri", "http://me:secret@server:5000", "ui")
     assert (outcome.code, outcome.err) == (
         2,
-        "error: http://server:5000: this server has pages of its own; open it in a browser\n",
+        "error: http://server:5000: this server has its own pages; open it in a browser\n",
     )
