@@ -39,7 +39,7 @@ def store(ctx: typer.Context, vault: To, forget_after: ForgetAfter = None) -> No
     from understudy.store import backup
 
     opened = ctx.obj.open_store()
-    _back_up(vault, lambda to, tell: backup.back_up(opened, to, tell), forget_after)
+    _back_up(vault, lambda to, report: backup.back_up(opened, to, report), forget_after)
 
 
 @app.command()
@@ -52,7 +52,7 @@ def registry(
     files_location = _files(ctx.obj, dump, files)
     kind = "postgresql" if dump else "sqlite"
     with nullcontext(dump) if dump else backup.sqlite_dump(_database(ctx.obj)) as copy:
-        _back_up(vault, lambda to, tell: backup.back_up(to, copy, kind, files_location, tell), forget_after)
+        _back_up(vault, lambda to, report: backup.back_up(to, copy, kind, files_location, report), forget_after)
 
 
 Tell = Callable[[str], None]
@@ -64,11 +64,11 @@ def _back_up(url: str, back_up: "Callable[[Vault, Tell], Snapshot]", forget_afte
 
     vault, began, messages = Vault(url), time.monotonic(), list[str]()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         messages.append(line)
         print(line, file=sys.stderr)
 
-    snapshot = back_up(vault, tell)
+    snapshot = back_up(vault, report)
     seconds = time.monotonic() - began
     print(f"{_summary(snapshot)}, {size(vault.sent)} of it sent, in {seconds:.1f} s")
     if damaged := sum(line.startswith(DAMAGED) for line in messages):

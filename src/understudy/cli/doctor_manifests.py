@@ -26,7 +26,7 @@ PROTECTED = {
 """The annotations that keep Argo CD and Flux from pruning an object that is gone from Git."""
 RELEASED = {"kubernetes-sigs/kueue": "Kueue", "kubeflow/trainer": "Trainer", "external-secrets": "External Secrets"}
 """Operators by a part of the address of their releases."""
-Things = list[KubernetesObject]
+Objects = list[KubernetesObject]
 
 
 def checks(folder: Path) -> Iterator[Check]:
@@ -60,9 +60,9 @@ def checks(folder: Path) -> Iterator[Check]:
     yield from _jobs(manifest_objects, _location_of(source, "cluster.yaml:"))
 
 
-def _built(command: list[str], folder: Path) -> dict[Path, Things]:
+def _built(command: list[str], folder: Path) -> dict[Path, Objects]:
     """The objects of a folder and of those that it deploys, by folder."""
-    built: dict[Path, Things] = {}
+    built: dict[Path, Objects] = {}
     waiting = [folder.resolve()]
     while waiting:
         current = waiting.pop(0)
@@ -112,11 +112,11 @@ def _production(source: list[Line]) -> Iterator[Check]:
             yield Check(line.location, "reviewers: nobody", "name who may approve promotions, with their public keys")
 
 
-def _images(things: Things, environment: str) -> Iterator[Check]:
+def _images(objects: Objects, environment: str) -> Iterator[Check]:
     """Check for images without a registry, and in production without a digest."""
-    for thing in things:
-        for image in _containers(thing.get("spec", {})):
-            where = f"{thing['kind']} {thing['metadata']['name']}"
+    for entry in objects:
+        for image in _containers(entry.get("spec", {})):
+            where = f"{entry['kind']} {entry['metadata']['name']}"
             if "/" not in image:
                 fix = "list it in components/settings/kustomization.yaml, twice: release and registry"
                 yield Check(where, f"image {image} has no registry", fix)
@@ -131,27 +131,27 @@ def _containers(spec: KubernetesObject) -> Iterator[str]:
         yield str(container.get("image", ""))
 
 
-def _unprotected(things: Things) -> Iterator[Check]:
+def _unprotected(objects: Objects) -> Iterator[Check]:
     """Check for claims and namespaces that a GitOps engine would prune."""
-    for thing in things:
-        if thing["kind"] not in ("PersistentVolumeClaim", "Namespace"):
+    for entry in objects:
+        if entry["kind"] not in ("PersistentVolumeClaim", "Namespace"):
             continue
-        notes = thing["metadata"].get("annotations") or {}
+        notes = entry["metadata"].get("annotations") or {}
         if lacking := [f"{key}: {value}" for key, value in PROTECTED.items() if notes.get(key) != value]:
-            where = f"{thing['kind']} {thing['metadata']['name']}"
+            where = f"{entry['kind']} {entry['metadata']['name']}"
             yield Check(where, "would be removed when it is gone from Git", f"annotate it with {'; '.join(lacking)}")
 
 
-def _releases(things: Things) -> dict[str, Version]:
+def _releases(objects: Objects) -> dict[str, Version]:
     """The operators' releases that Applications, GitRepositories and HelmReleases name."""
     named: list[tuple[str, str]] = []
-    for thing in things:
-        spec = thing.get("spec", {})
-        if thing["kind"] == "Application":
+    for entry in objects:
+        spec = entry.get("spec", {})
+        if entry["kind"] == "Application":
             named.append((spec["source"]["repoURL"], spec["source"]["targetRevision"]))
-        elif thing["kind"] == "GitRepository":
+        elif entry["kind"] == "GitRepository":
             named.append((spec["url"], spec["ref"].get("tag", "")))
-        elif thing["kind"] == "HelmRelease":
+        elif entry["kind"] == "HelmRelease":
             named.append((spec["chart"]["spec"]["chart"], spec["chart"]["spec"]["version"]))
     releases = {
         name: operators.release(revision)
@@ -162,10 +162,10 @@ def _releases(things: Things) -> dict[str, Version]:
     return {name: version for name, version in releases.items() if version}
 
 
-def _unfit(things: Things) -> Iterator[Check]:
+def _unfit(objects: Objects) -> Iterator[Check]:
     """Check for objects of an API version that the operator's release does not serve."""
-    releases = _releases(things)
-    used = dict.fromkeys(tuple(thing["apiVersion"].split("/")) for thing in things if "/" in thing["apiVersion"])
+    releases = _releases(objects)
+    used = dict.fromkeys(tuple(entry["apiVersion"].split("/")) for entry in objects if "/" in entry["apiVersion"])
     for group, version in used:
         apis = [api for api in operators.SERVED if api.group == group and api.operator in releases]
         if not apis:
@@ -176,23 +176,23 @@ def _unfit(things: Things) -> Iterator[Check]:
         yield Check(subject, f"{group}/{version}", operators.other_version(group, version, serves))
 
 
-def _jobs(things: Things, where: str) -> Iterator[Check]:
+def _jobs(objects: Objects, where: str) -> Iterator[Check]:
     """Check that the settings of jobs fit the other objects."""
-    for thing in things:
-        if manifests.is_named(thing, "ConfigMap", CONFIG) and "cluster.yaml" in thing["data"]:
+    for entry in objects:
+        if manifests.is_named(entry, "ConfigMap", CONFIG) and "cluster.yaml" in entry["data"]:
             try:
-                cluster = read(thing["data"]["cluster.yaml"], where)
+                cluster = read(entry["data"]["cluster.yaml"], where)
             except InputError as error:
                 yield Check(where, "cannot be used", str(error))
                 return
-            yield from _lacking(things, cluster, where)
+            yield from _lacking(objects, cluster, where)
 
 
-def _lacking(things: Things, cluster: Cluster, where: str) -> Iterator[Check]:
+def _lacking(objects: Objects, cluster: Cluster, where: str) -> Iterator[Check]:
     def has(kind: str, name: str) -> bool:
-        return any(manifests.is_named(thing, kind, name) for thing in things)
+        return any(manifests.is_named(entry, kind, name) for entry in objects)
 
-    releases = _releases(things)
+    releases = _releases(objects)
     if cluster.queue and not has("LocalQueue", cluster.queue):
         yield Check(where, f"queue: there is no LocalQueue {cluster.queue}", "add components/kueue, or leave queue out")
     if cluster.queue and "Kueue" in releases:
@@ -203,11 +203,11 @@ def _lacking(things: Things, cluster: Cluster, where: str) -> Iterator[Check]:
         yield Check(where, f"launcher: there is no TrainingRuntime {trainjob.RUNTIME}", fix)
     if cluster.kind is TRAINJOB and releases.get("Trainer", operators.TRAINER) < operators.TRAINER:
         yield Check(where, "launcher: the Trainer is too old", f"take {operators.shown(operators.TRAINER)} or later")
-    yield from _claim(things, cluster, where)
+    yield from _claim(objects, cluster, where)
 
 
-def _claim(things: Things, cluster: Cluster, where: str) -> Iterator[Check]:
-    claims = [thing for thing in things if manifests.is_named(thing, "PersistentVolumeClaim", cluster.claim)]
+def _claim(objects: Objects, cluster: Cluster, where: str) -> Iterator[Check]:
+    claims = [entry for entry in objects if manifests.is_named(entry, "PersistentVolumeClaim", cluster.claim)]
     if not claims:
         yield Check(where, f"claim: there is no claim {cluster.claim}", "give the claim of base/claim.yaml this name")
     for claim in claims:

@@ -250,6 +250,6 @@ def _print_hidden(hidden: Mapping[str, list[Path]]) -> None:
 
 
 def _print_plan(folder: Path, removals: "list[Removal]") -> None:
-    rows = [[str(r.path.relative_to(folder)), size(r.size), r.why] for r in removals]
+    rows = [[str(r.path.relative_to(folder)), size(r.size), r.reason] for r in removals]
     total = ["in all", size(sum(removal.size for removal in removals)), ""]
     print_table(("what", "size", "why"), [*rows, total], right=("size",))

@@ -98,8 +98,8 @@ def _pending(pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesO
         if reason := unschedulable(pod):
             return JobState("pending", f"no node fits {name(pod)}: {reason}")
     if not pods:
-        why = "after a restart" if "Restarting" in conditions else "for the training operator to make its pods"
-        return JobState("pending", f"waiting {why}")
+        cause = "after a restart" if "Restarting" in conditions else "for the training operator to make its pods"
+        return JobState("pending", f"waiting {cause}")
     return JobState("pulling", "the pods are getting their image and volumes")
 
 

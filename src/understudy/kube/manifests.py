@@ -100,15 +100,15 @@ def settings(paths: list[Path]) -> dict[str, str]:
     for path in paths:
         if path.name == KUSTOMIZATION:
             continue
-        for thing in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-            if is_named(thing, "ConfigMap", CONFIG) and "environment" in thing["data"]:
-                return dict(thing["data"])
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            if is_named(document, "ConfigMap", CONFIG) and "environment" in document["data"]:
+                return dict(document["data"])
     return {}
 
 
-def is_named(thing: Any, kind: str, name: str) -> bool:
+def is_named(value: Any, kind: str, name: str) -> bool:
     """Whether something is an object of this kind and name."""
-    return isinstance(thing, dict) and thing.get("kind") == kind and thing["metadata"].get("name") == name
+    return isinstance(value, dict) and value.get("kind") == kind and value["metadata"].get("name") == name
 
 
 def tool() -> list[str] | None:
@@ -125,28 +125,28 @@ def rendered(command: list[str], folder: Path) -> list[KubernetesObject]:
     done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise InputError(f"{folder}: cannot be built: {done.stderr.strip()}")
-    return [thing for thing in yaml.safe_load_all(done.stdout) if thing]
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def folders(folder: Path, things: list[KubernetesObject], repository: str) -> list[Path]:
+def folders(folder: Path, objects: list[KubernetesObject], repository: str) -> list[Path]:
     """The folders of this repository that Applications and Kustomizations among the objects deploy.
 
     Args:
         folder: the source of the objects.
-        things: the objects.
+        objects: the objects.
         repository: this repository's address, as the objects name it.
     """
-    ours = {
-        thing["metadata"]["name"]
-        for thing in things
-        if thing["kind"] == "GitRepository" and thing["spec"]["url"] == repository
+    our_sources = {
+        entry["metadata"]["name"]
+        for entry in objects
+        if entry["kind"] == "GitRepository" and entry["spec"]["url"] == repository
     }
     paths = []
-    for thing in things:
-        spec = thing.get("spec", {})
-        if thing["kind"] == "Application" and spec["source"]["repoURL"] == repository:
+    for entry in objects:
+        spec = entry.get("spec", {})
+        if entry["kind"] == "Application" and spec["source"]["repoURL"] == repository:
             paths.append(spec["source"]["path"])
-        elif thing["kind"] == "Kustomization" and spec["sourceRef"]["name"] in ours:
+        elif entry["kind"] == "Kustomization" and spec["sourceRef"]["name"] in our_sources:
             paths.append(spec["path"])
     return [_below(folder, path) for path in paths]
 

@@ -43,38 +43,38 @@ def remembered_shardings() -> Iterator[None]:
         yield
 
 
-def _key(thing: Any, meshes: list[DeviceMesh]) -> Any:
+def _key(value: Any, meshes: list[DeviceMesh]) -> Any:
     """The inputs that determine a result: of a mesh, its shape and this rank's coordinates."""
-    if isinstance(thing, DTensorSpec):
-        placed = tuple((type(each), each) for each in thing.placements)
-        how = thing.shard_order, thing.use_strided_shard_as_shard_order
-        return _key(thing.mesh, meshes), placed, thing.tensor_meta, how
-    if isinstance(thing, DeviceMesh):
-        if thing not in meshes:
-            meshes.append(thing)
-        return thing.device_type, thing._layout, thing.mesh_dim_names, tuple(thing.get_coordinate() or ())
-    if isinstance(thing, tuple | list):
-        return type(thing), tuple(_key(each, meshes) for each in thing)
-    if isinstance(thing, Mapping):
-        return tuple((name, _key(each, meshes)) for name, each in thing.items())
-    return type(thing), thing
+    if isinstance(value, DTensorSpec):
+        placed = tuple((type(each), each) for each in value.placements)
+        options = value.shard_order, value.use_strided_shard_as_shard_order
+        return _key(value.mesh, meshes), placed, value.tensor_meta, options
+    if isinstance(value, DeviceMesh):
+        if value not in meshes:
+            meshes.append(value)
+        return value.device_type, value._layout, value.mesh_dim_names, tuple(value.get_coordinate() or ())
+    if isinstance(value, tuple | list):
+        return type(value), tuple(_key(each, meshes) for each in value)
+    if isinstance(value, Mapping):
+        return tuple((name, _key(each, meshes)) for name, each in value.items())
+    return type(value), value
 
 
-def _on(mesh: DeviceMesh, thing: Any) -> Any:
+def _on(mesh: DeviceMesh, value: Any) -> Any:
     """A result on another mesh."""
-    if isinstance(thing, DTensorSpec):
-        order = None if thing.use_strided_shard_as_shard_order else thing.shard_order
-        how: Any = order, thing.use_strided_shard_as_shard_order
-        return DTensorSpec(mesh, thing.placements, thing.tensor_meta, *how)
-    if isinstance(thing, OpSchema):
-        return OpSchema(thing.op, _on(mesh, thing.args_schema), _on(mesh, thing.kwargs_schema), thing.schema_info)
-    if isinstance(thing, OutputSharding):
-        needs = thing.needs_redistribute, thing.use_val_from_redistribute_schema
-        return OutputSharding(_on(mesh, thing.output_spec), _on(mesh, thing.redistribute_schema), *needs)
-    if isinstance(thing, DeviceMesh):
+    if isinstance(value, DTensorSpec):
+        order = None if value.use_strided_shard_as_shard_order else value.shard_order
+        options: Any = order, value.use_strided_shard_as_shard_order
+        return DTensorSpec(mesh, value.placements, value.tensor_meta, *options)
+    if isinstance(value, OpSchema):
+        return OpSchema(value.op, _on(mesh, value.args_schema), _on(mesh, value.kwargs_schema), value.schema_info)
+    if isinstance(value, OutputSharding):
+        needs = value.needs_redistribute, value.use_val_from_redistribute_schema
+        return OutputSharding(_on(mesh, value.output_spec), _on(mesh, value.redistribute_schema), *needs)
+    if isinstance(value, DeviceMesh):
         return mesh
-    if type(thing) in (tuple, list):
-        return type(thing)(_on(mesh, each) for each in thing)
-    if type(thing) is dict:
-        return {name: _on(mesh, each) for name, each in thing.items()}
-    return thing
+    if type(value) in (tuple, list):
+        return type(value)(_on(mesh, each) for each in value)
+    if type(value) is dict:
+        return {name: _on(mesh, each) for name, each in value.items()}
+    return value

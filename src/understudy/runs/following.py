@@ -162,6 +162,6 @@ def exit_code(job: KubernetesObject, pods: list[KubernetesObject]) -> int | None
     final = [code for code in map(pod_exit_code, pods) if code in FINAL]
     if not final:
         late = ended["Failed"].get("reason") == "DeadlineExceeded"
-        why = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes gives no reason"
-        raise UnderstudyError(f"the run's pods failed: {why}")
+        reason = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes gives no reason"
+        raise UnderstudyError(f"the run's pods failed: {reason}")
     return final[-1]

@@ -144,12 +144,12 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe, *, profile: bool = Fals
     return name
 
 
-def _take_back(kube: Kube, name: str, why: str) -> None:
+def _take_back(kube: Kube, name: str, reason: str) -> None:
     try:
         kube.call(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
     except UnderstudyError as error:
         fix = f"if `understudy jobs ls -n {kube.namespace}` shows the run {name}, `understudy jobs stop` ends it"
-        raise UnderstudyError(f"{why}; the partial submission could not be removed ({error}): {fix}") from error
+        raise UnderstudyError(f"{reason}; the partial submission could not be removed ({error}): {fix}") from error
 
 
 def render(

@@ -33,13 +33,13 @@ DAMAGED = "damaged, left out: "
 """The prefix of a line about a damaged object that the snapshot lacks."""
 
 
-def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot:
+def back_up(store: Store, vault: Vault, report: Callable[[str], None]) -> Snapshot:
     """Copy a store into a vault. Runs may continue.
 
     Args:
         store: the store.
         vault: the target.
-        tell: called with each omission and its reason.
+        report: called with each omission and its reason.
     """
     entries = [
         vault.add_bytes(content, f"{part}/{path}")
@@ -49,12 +49,12 @@ def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot
     for digest in store.objects:
         damage = store.objects.damage(digest)
         if damage:
-            tell(f"{DAMAGED}{damage[0]}")
+            report(f"{DAMAGED}{damage[0]}")
             continue
         try:
             entries += _add_object(store, vault, digest)
         except FileNotFoundError:
-            tell(f"left out: {digest} was removed meanwhile")
+            report(f"left out: {digest} was removed meanwhile")
     return vault.commit(KIND, str(VERSION), entries)
 
 

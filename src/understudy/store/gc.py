@@ -26,7 +26,7 @@ class Removal:
     """A path to remove, the reason, and the bytes that this frees."""
 
     path: Path
-    why: str
+    reason: str
     size: int
 
 

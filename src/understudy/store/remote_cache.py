@@ -29,9 +29,9 @@ class RemoteCache:
         tell: called with each transfer.
     """
 
-    def __init__(self, url: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, url: str, report: Callable[[str], None]) -> None:
         self._url = url
-        self._tell = tell
+        self._report = report
 
     def fetch(self, store: Store, key: str) -> bool:
         """Copy a finished step into a store, unless the bucket has none of that key, or only a part of it.
@@ -47,7 +47,7 @@ class RemoteCache:
         if cached is None or not transfer.holds(bucket, cached.digest):
             return False
         # The object first: a cached step without its object would be looked for in vain at each run.
-        transfer.pull(store, cached.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
+        transfer.pull(store, cached.digest, self._url, lambda name: self._report(f"fetching {name} from {self._url}"))
         store.step_cache.put(cached)
         return True
 
@@ -66,7 +66,7 @@ class RemoteCache:
         remote = _cached_step(bucket, key)
         if remote and remote.at >= cached.at and transfer.holds(bucket, remote.digest):
             return
-        transfer.push(store, cached.digest, self._url, lambda name: self._tell(f"sending {name} to {self._url}"))
+        transfer.push(store, cached.digest, self._url, lambda name: self._report(f"sending {name} to {self._url}"))
         bucket.write(entry(key), canonical(cached.encode()))
 
 
@@ -81,14 +81,14 @@ def address() -> str | None:
     return os.environ.get(ADDRESS)
 
 
-def of_environment(tell: Callable[[str], None]) -> RemoteCache | None:
+def of_environment(report: Callable[[str], None]) -> RemoteCache | None:
     """The remote cache that the environment names; None where there is none.
 
     Raises:
         InputError: as of address().
     """
     url = address()
-    return RemoteCache(url, tell) if url else None
+    return RemoteCache(url, report) if url else None
 
 
 def entry(key: str) -> str:

@@ -18,14 +18,14 @@ from understudy.store.vault import is_inside
 Tell = Callable[[str], None]
 
 
-def push(store: Store, digest: str, url: str, tell: Tell) -> int:
+def push(store: Store, digest: str, url: str, report: Tell) -> int:
     """Copy an object into a bucket.
 
     Args:
         store: the store with the object.
         digest: the object.
         url: s3://BUCKET/PREFIX, or any other URL that fsspec supports.
-        tell: called with each file that is sent.
+        report: called with each file that is sent.
 
     Returns:
         The bytes sent.
@@ -41,7 +41,7 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     sent, source, bucket = 0, store.objects.path(digest), Bucket(url)
     for name, size, _ in manifest.files:
         if bucket.size(_path(digest, name)) != size:
-            tell(name)
+            report(name)
             bucket.put(source / name, _path(digest, name))
             sent += size
     if sent or _manifest(bucket, digest) is None:
@@ -49,7 +49,7 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     return sent
 
 
-def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
+def pull(store: Store, digest: str, url: str, report: Tell) -> int:
     """Copy an object out of a bucket; arguments and errors as of push().
 
     Returns:
@@ -70,7 +70,7 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     if lease is None:
         return 0
     try:
-        fetched = _fetch(store, digest, manifest, bucket, lease.folder / "object", tell)
+        fetched = _fetch(store, digest, manifest, bucket, lease.folder / "object", report)
     except BaseException as error:
         lease.release_if_held()
         if isinstance(error, FileNotFoundError):
@@ -80,7 +80,7 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     return fetched
 
 
-def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside: Path, tell: Tell) -> int:
+def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside: Path, report: Tell) -> int:
     """Fetch an object, except for the files that an earlier process fetched; returns the bytes fetched.
 
     Raises:
@@ -93,7 +93,7 @@ def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside:
             target = aside / name
             if target.exists() and hash_file(target) == expected:
                 continue
-            tell(name)
+            report(name)
             for folder in reversed(Path(name).parents):  # never the lease's folder, which may be gone
                 (aside / folder).mkdir(exist_ok=True)
             part.unlink(missing_ok=True)  # left by a killed process, which may still be alive

@@ -102,9 +102,9 @@ def _refuse_live(folder: Path, lease_seconds: float) -> None:
     if not held:
         return
     process = leases.holder(work, held[0])
-    whom = f"process {process.pid} on {process.host}" if process else "another process"
+    process_name = f"process {process.pid} on {process.host}" if process else "another process"
     raise UnderstudyError(
-        f"{folder}: {whom} runs a step in this store ({held[0][:12]}). Let its run end, or stop it, "
+        f"{folder}: {process_name} runs a step in this store ({held[0][:12]}). Let its run end, or stop it, "
         "and run understudy store migrate again."
     )
 

@@ -128,7 +128,7 @@ def test_a_young_object_is_left_alone(store: Store) -> None:
     (removal,) = plan(store, ())
     assert removal.path == store.objects.path(digest)
     manifest = (removal.path / "manifest.json").stat().st_size
-    assert (removal.size, removal.why) == (1 + manifest, "no cached step, model or live run reaches it")
+    assert (removal.size, removal.reason) == (1 + manifest, "no cached step, model or live run reaches it")
 
 
 def test_what_was_published_again_since_the_plan_is_left_alone(store: Store) -> None:

@@ -49,12 +49,12 @@ class DeleteJobs(Announced):
 class Restart(Announced):
     """Delete the job and submit it again; it resumes from its last checkpoint."""
 
-    why: str
+    reason: str
 
     @property
     def messages(self) -> tuple[str, ...]:
         """One line."""
-        return (f"restarting at the last checkpoint: {self.why}",)
+        return (f"restarting at the last checkpoint: {self.reason}",)
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class DeletePods(Announced):
     """Pods to force-delete, since their node does not respond."""
     others: tuple[str, ...]
     """Pods to delete with their grace period."""
-    why: str
+    reason: str
 
     @property
     def messages(self) -> tuple[str, ...]:
         """One line."""
-        return (self.why,)
+        return (self.reason,)
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class Resize(Announced):
     """Make the job request fewer nodes."""
 
     nodes: int
-    why: str
+    reason: str
 
     @property
     def messages(self) -> tuple[str, ...]:
         """One line."""
-        return (self.why,)
+        return (self.reason,)
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ class Announce(Announced):
 class Wait(Announced):
     """Do nothing until the next round."""
 
-    why: str = ""
+    reason: str = ""
     """The reason; empty if the job's progress shows it."""
 
     @property
     def messages(self) -> tuple[str, ...]:
         """One line."""
-        return (self.why,) if self.why else ()
+        return (self.reason,) if self.reason else ()
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
 def restarted(decision: Restart, status: JobStatus) -> Event:
     """The event of the job that is submitted after this one."""
     reason = "Evicted" if was_disrupted(status.pods) else "Restarted"
-    return Event(reason, f"submitted again, to resume from the last checkpoint: {decision.why}")
+    return Event(reason, f"submitted again, to resume from the last checkpoint: {decision.reason}")
 
 
 class Events:
@@ -84,17 +84,17 @@ class Events:
             event,
         )
 
-    def of(self, thing: KubernetesObject, event: Event) -> None:
+    def of(self, subject: KubernetesObject, event: Event) -> None:
         """Write an event for an object, by a reference to it."""
         if self._refused:
             return
         try:
-            self._kube.create_event(rendered(thing, event, self._kube.namespace))
+            self._kube.create_event(rendered(subject, event, self._kube.namespace))
         except Refused as error:
             self._refused = True
             log.warning("no events are written from now on: %s", error)
         except Away as error:
-            log.warning("the event %s of %s was not written: %s", event.reason, thing["name"], error)
+            log.warning("the event %s of %s was not written: %s", event.reason, subject["name"], error)
 
 
 def rendered(subject: KubernetesObject, event: Event, namespace: str) -> KubernetesObject:

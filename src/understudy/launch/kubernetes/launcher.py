@@ -56,6 +56,6 @@ class KubernetesLauncher:
         are. If that is too short for two requests, the ranks detect by themselves that no launcher is left.
         """
         with suppress(UnderstudyError):  # no caller is left; see above
-            if owner and (why := why_ended(kube, owner)):
+            if owner and (reason := why_ended(kube, owner)):
                 kube.delete_job(self.kind, self.identity.name)
-                log.warning("%s: the job %s ends, after a checkpoint", why, self.identity.name)
+                log.warning("%s: the job %s ends, after a checkpoint", reason, self.identity.name)

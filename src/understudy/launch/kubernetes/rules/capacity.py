@@ -54,8 +54,12 @@ def node_never_fits(status: JobStatus, history: History) -> Decision | None:
     # The autoscaler has reached its maximum, and no node of this kind is up yet: they are on their way.
     if has_all_nodes(status.events) and not has_its_kind(status.pods[0], status.nodes):
         return None
-    why = never_fits(status.pods[0], status.nodes)
-    return _fail(f"this can never be scheduled: {why}; correct {status.job.spec.section} or its pool") if why else None
+    reason = never_fits(status.pods[0], status.nodes)
+    return (
+        _fail(f"this can never be scheduled: {reason}; correct {status.job.spec.section} or its pool")
+        if reason
+        else None
+    )
 
 
 def _fail(text: str) -> Finish:

@@ -46,14 +46,14 @@ def volume_missing(status: JobStatus, history: History) -> Decision | None:
     """Fail a job with a pod that gets no volume or network for ten minutes, unless it runs without that pod."""
     if status.state.stage != "pulling" or not status.events:
         return None
-    why, lasted = mount_error(status.events)
+    reason, lasted = mount_error(status.events)
     pod = name(first_pending(status.pods))
-    if not why:
+    if not reason:
         return None
     # Both: the pod's events may be older than the last time that the job ran well without it.
     if min(lasted, status.at - history.ran_at) < UNMOUNTED:
-        return Wait(f"pulling: {pod} does not start yet: {why}")
-    return Finish(Outcome(FAILED, f"{pod} did not start for {lasted / 60:.0f} minutes: {why}"), explain=True)
+        return Wait(f"pulling: {pod} does not start yet: {reason}")
+    return Finish(Outcome(FAILED, f"{pod} did not start for {lasted / 60:.0f} minutes: {reason}"), explain=True)
 
 
 def operator_silent(status: JobStatus, history: History) -> Decision | None:

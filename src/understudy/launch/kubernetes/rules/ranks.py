@@ -47,8 +47,8 @@ def no_progress(status: JobStatus, history: History) -> Decision | None:
     if status.candidates is not None or history.starts.count <= STARTS:
         return None
     last = status.failures[-1].message if status.failures else death(status.pods)
-    why = last or "its ranks reported no outcome"
-    text = f"the job was started {STARTS} times without progress: {why}"
+    reason = last or "its ranks reported no outcome"
+    text = f"the job was started {STARTS} times without progress: {reason}"
     return Finish(Outcome(FAILED, text), explain=True)
 
 

@@ -71,7 +71,7 @@ def test_what_cannot_be_known_is_told(job: JobSpec) -> None:
     status = pending(job, "8", None)
     decision = node_never_fits(status, waiting(status))
     assert isinstance(decision, Wait)
-    assert "this account may not list nodes" in decision.why
+    assert "this account may not list nodes" in decision.reason
 
 
 @pytest.mark.parametrize("reason", ["TriggeredScaleUp", "Nominated"])  # the cluster autoscaler's, and Karpenter's
