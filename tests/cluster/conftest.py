@@ -34,21 +34,21 @@ from understudy.runs import submission
 @pytest.fixture(scope="session")
 def kube() -> Iterator[Kube]:
     """A namespace with what the base brings."""
-    made = kubectl("kustomize", str(ROOT / "manifests/base"))
-    kept = []
-    for thing in yaml.safe_load_all(made):
-        if thing["kind"] == "Namespace":
-            thing["metadata"]["name"] = NAMESPACE
-        elif "mlflow" in thing["metadata"]["name"] or thing["kind"] in ("NetworkPolicy", "CronJob"):
+    built = kubectl("kustomize", str(ROOT / "manifests/base"))
+    applied = []
+    for document in yaml.safe_load_all(built):
+        if document["kind"] == "Namespace":
+            document["metadata"]["name"] = NAMESPACE
+        elif "mlflow" in document["metadata"]["name"] or document["kind"] in ("NetworkPolicy", "CronJob"):
             continue
-        elif thing["kind"] == "ClusterRoleBinding":
-            thing["metadata"]["name"] = f"{NAMESPACE}-{thing['metadata']['name']}"
-        elif thing["kind"] != "ClusterRole":
-            thing["metadata"]["namespace"] = NAMESPACE
-        for subject in thing.get("subjects", ()):
+        elif document["kind"] == "ClusterRoleBinding":
+            document["metadata"]["name"] = f"{NAMESPACE}-{document['metadata']['name']}"
+        elif document["kind"] != "ClusterRole":
+            document["metadata"]["namespace"] = NAMESPACE
+        for subject in document.get("subjects", ()):
             subject["namespace"] = NAMESPACE
-        kept.append(thing)
-    text = yaml.safe_dump_all(kept).replace("image: understudy-trainer", f"image: {IMAGE}")
+        applied.append(document)
+    text = yaml.safe_dump_all(applied).replace("image: understudy-trainer", f"image: {IMAGE}")
     kubectl("apply", "--server-side", "-f", "-", text=text)
     if Kube(NAMESPACE).has(TRAINJOB):
         kubectl("apply", "--server-side", "-f", "-", text=runtime())
@@ -61,42 +61,42 @@ def kube() -> Iterator[Kube]:
 def runtime() -> str:
     """The TrainingRuntime of the manifests, with the grace period of the tests."""
     text = (ROOT / "manifests/components/trainer/runtime.yaml").read_text()
-    made = re.sub(r"terminationGracePeriodSeconds: \d+", f"terminationGracePeriodSeconds: {GRACE}", text)
-    assert made != text
-    return made
+    changed = re.sub(r"terminationGracePeriodSeconds: \d+", f"terminationGracePeriodSeconds: {GRACE}", text)
+    assert changed != text
+    return changed
 
 
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, kube: Kube) -> JobKind:
     """What jobs are in the cluster: PyTorchJobs, unless a test says that it is for both kinds."""
-    found = KINDS[getattr(request, "param", "pytorchjob")]
-    if not kube.has(found):
-        pytest.skip(f"the cluster has no {found.operator}")
-    return found
+    job_kind = KINDS[getattr(request, "param", "pytorchjob")]
+    if not kube.has(job_kind):
+        pytest.skip(f"the cluster has no {job_kind.operator}")
+    return job_kind
 
 
 @pytest.fixture(scope="session")
 def volume(kube: Kube) -> Iterator[Volume]:
     """The store's files."""
     cluster = parsed(SETTINGS, "test")
-    made = submission.render("looker", cluster)["spec"]["template"]["spec"]
-    made["containers"][0] |= {"command": ["sleep", "infinity"], "envFrom": [], "resources": {}}
-    made["terminationGracePeriodSeconds"] = 0
-    made["volumes"] = [volume for volume in made["volumes"] if "configMap" not in volume]
-    made["containers"][0]["volumeMounts"] = made["containers"][0]["volumeMounts"][:2]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "looker"}, "spec": made}
+    pod_spec = submission.render("looker", cluster)["spec"]["template"]["spec"]
+    pod_spec["containers"][0] |= {"command": ["sleep", "infinity"], "envFrom": [], "resources": {}}
+    pod_spec["terminationGracePeriodSeconds"] = 0
+    pod_spec["volumes"] = [volume for volume in pod_spec["volumes"] if "configMap" not in volume]
+    pod_spec["containers"][0]["volumeMounts"] = pod_spec["containers"][0]["volumeMounts"][:2]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "looker"}, "spec": pod_spec}
     kubectl("apply", "-f", "-", text=json.dumps(pod))
     kubectl("wait", "--for=condition=ready", "pod/looker", "--timeout=120s")
-    found = Volume(NAMESPACE, "looker")
-    yield found
-    found.close()
+    opened = Volume(NAMESPACE, "looker")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
 def launch(kube: Kube, volume: Volume, kind: JobKind) -> Iterator[Callable[..., Launcher]]:
     """Starts launchers; what is left of them goes with the test."""
-    name_of_launcher = next(name for name, known in KINDS.items() if known is kind)
-    made: list[str] = []
+    name_of_launcher = next(name for name, value in KINDS.items() if value is kind)
+    names: list[str] = []
 
     def launch(
         values: dict[str, Any] | None = None,
@@ -106,12 +106,12 @@ def launch(kube: Kube, volume: Volume, kind: JobKind) -> Iterator[Callable[..., 
     ) -> Launcher:
         name = f"run-{secrets.token_hex(4)}"
         cluster = parsed({**SETTINGS, "launcher": name_of_launcher, **(settings or {})}, "test")
-        made.append(name)
+        names.append(name)
         start(name, values or recipe(), cluster, change, last)
         return Launcher(kube, name, volume, kind)
 
     yield launch
-    chosen = f"understudy.run in ({', '.join(made)})"
+    chosen = f"understudy.run in ({', '.join(names)})"
     kubectl("delete", f"jobs,{kind.plural}", "-l", chosen, "--wait=false")
     wait(lambda: not kube.pods(chosen))
     volume.sh(f"rm -rf {SIGN} /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/step-cache/*")
@@ -123,10 +123,10 @@ def heard(kube: Kube, volume: Volume) -> str:
     name = f"run-{secrets.token_hex(4)}"
     start(name, recipe(), parsed(SETTINGS, "test"))
     launcher = Launcher(kube, name, volume)
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
     launcher.digest()  # its last word
     volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/step-cache/*")
-    return launcher.said()
+    return launcher.output()
 
 
 @pytest.fixture(scope="session")
@@ -162,7 +162,7 @@ def server(volume: Volume) -> Iterator[Callable[[int], None]]:
     }
     labels = {"app": SERVER}
     template = {"metadata": {"labels": labels}, "spec": pod}
-    made = [
+    objects = [
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -176,7 +176,7 @@ def server(volume: Volume) -> Iterator[Callable[[int], None]]:
             "spec": {"selector": labels, "ports": [{"port": 5000, "name": "http"}]},
         },
     ]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl("apply", "-f", "-", text=text)
 
     def scale(replicas: int) -> None:
@@ -206,14 +206,14 @@ def queue(kube: Kube) -> Iterator[dict[str, Any]]:
         "preemption": {"withinClusterQueue": "LowerPriority"},
         "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
     }
-    made = [
+    objects = [
         thing(kueue, "ResourceFlavor", NAMESPACE),
         thing(kueue, "ClusterQueue", NAMESPACE, spec=spec),
         thing(kueue, "LocalQueue", "tests", spec={"clusterQueue": NAMESPACE}),
         thing(scheduling, "PriorityClass", f"{NAMESPACE}-low", value=1),
         thing(scheduling, "PriorityClass", f"{NAMESPACE}-high", value=100),
     ]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl("apply", "--server-side", "-f", "-", text=text)
     yield {"queue": "tests"}
     kubectl("delete", "-f", "-", "--wait=false", text=text)

@@ -158,8 +158,8 @@ class Launcher:
     @property
     def job(self) -> str | None:
         """The training job's name, once there is one."""
-        found = self.kube.jobs(self.kind, f"understudy.run={self.name}")
-        return str(found[-1]["metadata"]["name"]) if found else None
+        jobs = self.kube.jobs(self.kind, f"understudy.run={self.name}")
+        return str(jobs[-1]["metadata"]["name"]) if jobs else None
 
     def workers(self) -> list[KubernetesObject]:
         """The job's pods that have not ended; those of a TrainJob stay for as long as it does."""
@@ -179,7 +179,7 @@ class Launcher:
         """The launcher's own pods."""
         return self.kube.pods(f"batch.kubernetes.io/job-name={self.name}")
 
-    def said(self) -> str:
+    def output(self) -> str:
         """All that its pods have said."""
         return "".join(self._log(pod["metadata"]["name"]) for pod in self.pods())
 
@@ -192,23 +192,25 @@ class Launcher:
 
     def says(self, pattern: str, seconds: float = LONG) -> str:
         """Wait until it has said something."""
-        found = wait(lambda: re.search(pattern, self.said()), seconds, lambda: f"{pattern}\n{self.said()}")
-        return str(found[0])
+        match = wait(lambda: re.search(pattern, self.output()), seconds, lambda: f"{pattern}\n{self.output()}")
+        return str(match[0])
 
     def points(self) -> list[dict[str, Any]]:
         """The curve's points, as ranks have reported them, those after a restart once more; kept when the work goes."""
-        found = self.kube.jobs(self.kind, f"understudy.run={self.name}")
-        self._key = self._key or next((job["metadata"]["labels"]["understudy.key"] for job in found), "")
+        jobs = self.kube.jobs(self.kind, f"understudy.run={self.name}")
+        self._key = self._key or next((job["metadata"]["labels"]["understudy.key"] for job in jobs), "")
         text = self._volume.cat(f"store/work/{self._key}*/job/metrics.jsonl") if self._key else ""
         self._points = [json.loads(line) for line in text.splitlines() if line.endswith("}")] or self._points
         return self._points
 
     def reaches(self, step: int) -> None:
         """Wait until the training is so far."""
-        wait(lambda: any(point["step"] >= step for point in self.points()) or self._code() is not None, seen=self.said)
-        assert self._code() is None, self.said()
+        wait(
+            lambda: any(point["step"] >= step for point in self.points()) or self._code() is not None, seen=self.output
+        )
+        assert self._code() is None, self.output()
 
-    def kept(self) -> int:
+    def last_checkpoint(self) -> int:
         """The step of the last checkpoint that is complete."""
         names = self._volume.sh(f"ls /var/lib/understudy/home/store/work/{self._key}*/job/attempt.*/checkpoints")
         return max((int(step) for step in re.findall(r"^step-(\d+)$", names, re.MULTILINE)), default=0)
@@ -224,7 +226,7 @@ class Launcher:
 
     def ends(self, seconds: float = LONG) -> int:
         """Wait for the exit code."""
-        return int(wait(lambda: None if (code := self.ended()) is None else str(code), seconds, self.said))
+        return int(wait(lambda: None if (code := self.ended()) is None else str(code), seconds, self.output))
 
     def digest(self) -> str:
         """The teacher's digest."""
@@ -265,9 +267,9 @@ def start(
     last: str = "teacher",
 ) -> None:
     """Start a launcher for a recipe's steps up to the last one; `change` gets its pod's spec before."""
-    made, job = rendered(name, values, cluster, last)
+    pod_object, job = rendered(name, values, cluster, last)
     change(job["spec"]["template"]["spec"])
-    kubectl("apply", "-f", "-", text=json.dumps(made))
+    kubectl("apply", "-f", "-", text=json.dumps(pod_object))
     kubectl("apply", "-f", "-", text=json.dumps(job))
 
 
@@ -276,9 +278,9 @@ def restart(launcher: Launcher, since: float) -> tuple[dict[str, Any], dict[str,
 
     One that only stood still for a while goes on further than with the next step.
     """
-    for one, two in pairwise(sorted(launcher.points(), key=lambda point: float(point["time"]))):
-        if two["time"] > since and two["time"] - one["time"] > GAP and two["step"] <= one["step"] + 1:
-            return one, two
+    for before, after in pairwise(sorted(launcher.points(), key=lambda point: float(point["time"]))):
+        if after["time"] > since and after["time"] - before["time"] > GAP and after["step"] <= before["step"] + 1:
+            return before, after
     return None
 
 
@@ -289,7 +291,7 @@ def waits_for_a_sign(pod: dict[str, Any]) -> None:
     container["command"] = ["sh", "-c", wait_first, "sh", *container["command"]]
 
 
-def asked(volume: Volume, path: str) -> Any:
+def mlflow_answer(volume: Volume, path: str) -> Any:
     """What the tests' MLflow server answers."""
     code = f"import urllib.request as r; print(r.urlopen('http://{SERVER}:5000/api/2.0/mlflow/{path}').read().decode())"
     return json.loads(wait(lambda: volume.sh(f'python -c "{code}" 2>/dev/null'), 30, lambda: path))

@@ -30,18 +30,18 @@ def pool(kube: Kube) -> Iterator[dict[str, object]]:
         "spec": {**PAGES["spec"], "containers": [MOUNTED]},
     }
     values = {**SETTINGS, "pools": {"nodes": {**gpu, "pod_patch": patch}}}
-    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}}
-    kubectl("apply", "-f", "-", text=json.dumps({**made, "data": {"cluster.yaml": yaml.safe_dump(values)}}))
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}}
+    kubectl("apply", "-f", "-", text=json.dumps({**config_map, "data": {"cluster.yaml": yaml.safe_dump(values)}}))
     yield values
     kubectl("delete", "configmap", CONFIG, "--ignore-not-found")
 
 
 def test_two_nodes_reduce_buffers_of_all_sizes_and_nothing_stays(kube: Kube, pool: dict[str, object]) -> None:
-    said: list[str] = []
-    asked = Resources(pool="nodes", nodes=2)
-    assert collectives.measure(kube, parsed(pool, "test"), asked, said.append) == 0, said
-    found = [match for match in map(LINE.fullmatch, said) if match]
-    assert [f"{one[1]} {one[2]}" for one in found] == ["8 KiB", "64 KiB", "512 KiB", "4 MiB", "32 MiB", "256 MiB"]
-    assert all(float(one[4]) == float(one[5]) for one in found), "between two ranks busbw is algbw"
+    lines: list[str] = []
+    resources = Resources(pool="nodes", nodes=2)
+    assert collectives.measure(kube, parsed(pool, "test"), resources, lines.append) == 0, lines
+    rows = [match for match in map(LINE.fullmatch, lines) if match]
+    assert [f"{row[1]} {row[2]}" for row in rows] == ["8 KiB", "64 KiB", "512 KiB", "4 MiB", "32 MiB", "256 MiB"]
+    assert all(float(row[4]) == float(row[5]) for row in rows), "between two ranks busbw is algbw"
     wait(lambda: not kube.jobs(PYTORCHJOB, "understudy.step=collectives"))
     wait(lambda: not kube.pods("understudy.step=collectives"))

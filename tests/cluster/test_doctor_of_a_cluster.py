@@ -25,8 +25,8 @@ def doctor(kube: Kube) -> Iterator[Doctor]:
 
     def checked(**settings: Any) -> dict[str, Check]:
         data = {"cluster.yaml": yaml.safe_dump({**SETTINGS, **settings})}
-        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}, "data": data}
-        kubectl("apply", "-f", "-", text=json.dumps(made))
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}, "data": data}
+        kubectl("apply", "-f", "-", text=json.dumps(config_map))
         return {check.what: check for check in doctor_cluster.checks(NAMESPACE)}
 
     yield checked
@@ -38,17 +38,17 @@ def pools(**labels: str) -> dict[str, Any]:
 
 
 def test_a_namespace_that_has_everything_passes(doctor: Doctor) -> None:
-    found = doctor()
-    assert [check for check in found.values() if not check.ok] == []
-    assert found["pool gpu"].found == "2 nodes, 4 + 4 nvidia.com/gpu"
-    assert found["claim"].found == "understudy-store, ReadWriteMany, Bound"
-    assert found["queue"].found == "none: jobs start at once"
-    assert found["network"].found.startswith("no NetworkPolicy ranks: "), "the tests' namespace has none"
+    by_name = doctor()
+    assert [check for check in by_name.values() if not check.ok] == []
+    assert by_name["pool gpu"].found == "2 nodes, 4 + 4 nvidia.com/gpu"
+    assert by_name["claim"].found == "understudy-store, ReadWriteMany, Bound"
+    assert by_name["queue"].found == "none: jobs start at once"
+    assert by_name["network"].found.startswith("no NetworkPolicy ranks: "), "the tests' namespace has none"
     assert {
         "right to create jobs.batch",
         "right to list pytorchjobs.kubeflow.org",
         "pytorchjobs.kubeflow.org/v1",
-    } <= found.keys()
+    } <= by_name.keys()
 
 
 def test_a_namespace_that_is_not_there_is_named(kube: Kube) -> None:
@@ -65,7 +65,7 @@ def test_a_namespace_without_settings_is_told_what_to_apply(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "what", "fix"),
+    ("settings", "subject", "fix"),
     [
         ({"claim": "nothing"}, "claim", "kubectl apply -k"),
         (pools(gpu="h100"), "pool gpu", "no node has its labels now"),
@@ -73,11 +73,11 @@ def test_a_namespace_without_settings_is_told_what_to_apply(kube: Kube) -> None:
     ],
 )
 def test_what_is_missing_is_named_with_the_way_to_get_it(
-    doctor: Doctor, settings: dict[str, Any], what: str, fix: str
+    doctor: Doctor, settings: dict[str, Any], subject: str, fix: str
 ) -> None:
-    found = doctor(**settings)
-    assert fix in found[what].fix
-    assert [check.what for check in found.values() if not check.ok] == [what]
+    by_name = doctor(**settings)
+    assert fix in by_name[subject].fix
+    assert [check.what for check in by_name.values() if not check.ok] == [subject]
 
 
 def test_an_api_of_another_version_is_not_there(kube: Kube) -> None:
@@ -95,9 +95,9 @@ def test_the_types_of_both_kinds_have_the_fields_that_we_set(kube: Kube) -> None
 
 
 def test_kueues_version_and_what_it_manages_are_seen(kube: Kube, doctor: Doctor, queue: dict[str, Any]) -> None:
-    found = doctor(**queue)
-    assert found["localqueues.kueue.x-k8s.io"].found == kube.kueue in ("v1beta1", "v1beta2")
-    assert found["Kueue manages PyTorchJobs"].found == "yes"
+    by_name = doctor(**queue)
+    assert by_name["localqueues.kueue.x-k8s.io"].found == kube.kueue in ("v1beta1", "v1beta2")
+    assert by_name["Kueue manages PyTorchJobs"].found == "yes"
 
 
 @pytest.fixture
@@ -107,12 +107,12 @@ def queue_of_other_nodes(kube: Kube) -> Iterator[dict[str, Any]]:
     name = f"{NAMESPACE}-other"
     quota = {"name": name, "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
-    made = [
+    objects = [
         thing("ResourceFlavor", name, nodeLabels={"node-pool": "cpu"}),
         thing("ClusterQueue", name, namespaceSelector={}, resourceGroups=groups),
         thing("LocalQueue", "other", clusterQueue=name),
     ]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl("apply", "--server-side", "-f", "-", text=text)
     yield {"queue": "other"}
     kubectl("delete", "-f", "-", "--wait=false", text=text)

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 import yaml
 
-from tests.cluster.launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, asked, kubectl, recipe, wait
+from tests.cluster.launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, kubectl, mlflow_answer, recipe, wait
 from tests.cluster.volume import Volume
 from understudy.errors import STOPPED
 from understudy.kube.api import Kube
@@ -27,8 +27,8 @@ def settings(kube: Kube) -> Iterator[None]:
     """What the namespace says to runs of the command itself, which tell the tests' MLflow server."""
     environment = {"MLFLOW_TRACKING_URI": f"http://{SERVER}:5000", "PYTHONPATH": str(FAULTS)}
     for name, data in ((CONFIG, {"cluster.yaml": yaml.safe_dump(SETTINGS)}), (ENVIRONMENT, environment)):
-        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-        kubectl("apply", "-f", "-", text=json.dumps(made))
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        kubectl("apply", "-f", "-", text=json.dumps(config_map))
     yield
     kubectl("delete", "configmap", CONFIG, ENVIRONMENT)
 
@@ -51,7 +51,7 @@ def following(settings: None, tmp_path: Path, kube: Kube) -> Iterator[subprocess
     wait(lambda: not kube.pods(RUN), 90)
 
 
-def begun(following: subprocess.Popen[str], kube: Kube, volume: Volume) -> Launcher:
+def started_run(following: subprocess.Popen[str], kube: Kube, volume: Volume) -> Launcher:
     """The run that is followed."""
     assert following.stdout is not None
     for line in following.stdout:
@@ -68,7 +68,7 @@ def statuses(launcher: Launcher, volume: Volume) -> set[str]:
     """What MLflow says of a run and its teacher."""
     paths = (f"store/runs/{launcher.name}/{part}.json" for part in ("mlflow", "mlflow/teacher"))
     ids = [json.loads(wait(lambda path=path: volume.cat(path), 60))["run_id"] for path in paths]
-    return {asked(volume, f"runs/get?run_id={run_id}")["run"]["info"]["status"] for run_id in ids}
+    return {mlflow_answer(volume, f"runs/get?run_id={run_id}")["run"]["info"]["status"] for run_id in ids}
 
 
 @pytest.mark.full
@@ -76,7 +76,7 @@ def test_a_run_outlives_its_follower_and_its_pod_and_one_that_is_stopped_is_over
     kube: Kube, server: Callable[[int], None], volume: Volume, following: subprocess.Popen[str]
 ) -> None:
     del server
-    launcher = begun(following, kube, volume)
+    launcher = started_run(following, kube, volume)
     further(launcher)
 
     following.terminate()
@@ -86,17 +86,17 @@ def test_a_run_outlives_its_follower_and_its_pod_and_one_that_is_stopped_is_over
     (pod,) = launcher.pods()
     kubectl("delete", "pod", pod["metadata"]["name"])
     launcher.says("watching the job .*, which was submitted before")
-    assert not re.search("teacher +failed", launcher.said()), "it did not; only its launcher had to go"
+    assert not re.search("teacher +failed", launcher.output()), "it did not; only its launcher had to go"
     further(launcher)
     wait(lambda: statuses(launcher, volume) == {"RUNNING"}, 30)
 
-    said: list[str] = []
+    lines: list[str] = []
     ended: list[int] = []
     follower = Kube(NAMESPACE)
-    Thread(target=lambda: ended.append(follow(follower, launcher.name, said.append)), daemon=True).start()
-    wait(lambda: said, 60)
+    Thread(target=lambda: ended.append(follow(follower, launcher.name, lines.append)), daemon=True).start()
+    wait(lambda: lines, 60)
     subprocess.run(command("jobs", "stop", launcher.name), check=True)
     assert wait(lambda: ended, 120) == [STOPPED]
-    assert said[-1].startswith(f"the run {launcher.name} was stopped; finished steps and checkpoints are kept")
+    assert lines[-1].startswith(f"the run {launcher.name} was stopped; finished steps and checkpoints are kept")
     wait(lambda: statuses(launcher, volume) == {"KILLED"}, 60)
     assert json.loads(volume.cat(f"store/runs/{launcher.name}/ended.json"))["exit_code"] == STOPPED

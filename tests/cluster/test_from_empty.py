@@ -21,9 +21,9 @@ MODELS = ("teacher", "control", "distill")
 STEP = re.compile(r"^(\w+) +(done|reused) +[\d.]+ s  ([0-9a-f]{12})", re.MULTILINE)
 
 
-def kubectl(*arguments: str, given: str | None = None) -> str:
+def kubectl(*arguments: str, text: str | None = None) -> str:
     command = ["kubectl", "-n", NAMESPACE, *arguments]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -39,15 +39,19 @@ def understudy(*arguments: str, **environment: str) -> str:
 def digits(nodes: int, processes: int) -> list[str]:
     """The recipe, with all of its trainings on as many processes."""
     values = {"device": "cpu", "nodes": nodes, "processes": processes, **({"pool": "gpu"} if nodes > 1 else {})}
-    wanted = [f"resources.{job}.{key}={value}" for job in ("teacher", "distill") for key, value in values.items()]
-    wanted += ["teacher.train.strategy=ddp", "student.train.strategy=ddp"]
-    return ["run", str(ROOT / "recipes" / "digits.yaml"), *(part for one in wanted for part in ("--set", one))]
+    overrides = [f"resources.{job}.{key}={value}" for job in ("teacher", "distill") for key, value in values.items()]
+    overrides += ["teacher.train.strategy=ddp", "student.train.strategy=ddp"]
+    return [
+        "run",
+        str(ROOT / "recipes" / "digits.yaml"),
+        *(part for override in overrides for part in ("--set", override)),
+    ]
 
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The overlay, and all of it ready."""
-    kubectl("apply", "--server-side", "-f", "-", given=overlay(NAMESPACE, tmp_path_factory.mktemp("overlay")))
+    kubectl("apply", "--server-side", "-f", "-", text=overlay(NAMESPACE, tmp_path_factory.mktemp("overlay")))
     kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=180s")
     kubectl("rollout", "status", "deployment/mlflow", "--timeout=300s")
     yield

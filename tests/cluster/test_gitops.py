@@ -82,11 +82,11 @@ def kubectl(*arguments: str) -> str:
     return run("kubectl", *arguments)
 
 
-def wait(condition: Callable[[], bool], what: Callable[[], str], seconds: float = 600) -> None:
-    """Until the condition holds; `what` says what there is instead when the time is over."""
+def wait(condition: Callable[[], bool], state: Callable[[], str], seconds: float = 600) -> None:
+    """Until the condition holds; `state` says what there is instead when the time is over."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, what()
+        assert time.monotonic() < end, state()
         time.sleep(1)
 
 
@@ -126,24 +126,24 @@ class Repository:
 
 
 def applications() -> dict[str, dict[str, Any]]:
-    found = json.loads(kubectl("-n", "argocd", "get", "applications", "-o", "json"))["items"]
-    return {one["metadata"]["name"]: one for one in found}
+    items = json.loads(kubectl("-n", "argocd", "get", "applications", "-o", "json"))["items"]
+    return {item["metadata"]["name"]: item for item in items}
 
 
 def states() -> dict[str, tuple[str, str, str]]:
     """The commit, the sync and the health of each Application."""
-    found = {}
-    for name, one in applications().items():
-        status = one.get("status", {})
+    by_name = {}
+    for name, application in applications().items():
+        status = application.get("status", {})
         sync = status.get("sync", {})
-        found[name] = (sync.get("revision", ""), sync.get("status", ""), status.get("health", {}).get("status", ""))
-    return found
+        by_name[name] = (sync.get("revision", ""), sync.get("status", ""), status.get("health", {}).get("status", ""))
+    return by_name
 
 
 def settled(commit: str) -> None:
     """Wait until every Application is Synced and Healthy at a commit."""
-    wanted = dict.fromkeys(APPLICATIONS, (commit, "Synced", "Healthy"))
-    wait(lambda: wanted.items() <= states().items(), lambda: f"{commit}: {states()}")
+    expected = dict.fromkeys(APPLICATIONS, (commit, "Synced", "Healthy"))
+    wait(lambda: expected.items() <= states().items(), lambda: f"{commit}: {states()}")
 
 
 def understudy(*arguments: str, folder: Path | None = None) -> str:
@@ -151,18 +151,18 @@ def understudy(*arguments: str, folder: Path | None = None) -> str:
     return run(sys.executable, "-m", "understudy", "--tracking-uri", SERVER, *arguments, folder=folder, **account)
 
 
-def ask(path: str) -> dict[str, Any]:
+def mlflow_response(path: str) -> dict[str, Any]:
     """The MLflow server's answer to the admin."""
     request = urllib.request.Request(f"{SERVER}/api/2.0/mlflow/{path}")
     request.add_header("Authorization", "Basic " + base64.b64encode(f"admin:{PASSWORD}".encode()).decode())
     with urllib.request.urlopen(request) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+        response: dict[str, Any] = json.load(answer)
+    return response
 
 
 def champion() -> str:
-    aliases = ask("registered-models/get?name=digits")["registered_model"].get("aliases", ())
-    return next((str(one["version"]) for one in aliases if one["alias"] == "champion"), "")
+    aliases = mlflow_response("registered-models/get?name=digits")["registered_model"].get("aliases", ())
+    return next((str(alias["version"]) for alias in aliases if alias["alias"] == "champion"), "")
 
 
 @pytest.fixture
@@ -186,29 +186,29 @@ def server() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    made = Repository(tmp_path_factory.mktemp("git"))
+    repo = Repository(tmp_path_factory.mktemp("git"))
     settings = "settings/dev/settings.yaml"
-    made.change(settings, "https://git.example.com/ml/understudy.git", f"file://{made.bare}")
+    repo.change(settings, "https://git.example.com/ml/understudy.git", f"file://{repo.bare}")
     last = "  - ../../components/settings\n"
-    made.change("overlays/dev/kustomization.yaml", last, f"  - ../../components/trainer\n{last}")
+    repo.change("overlays/dev/kustomization.yaml", last, f"  - ../../components/trainer\n{last}")
     listed = "  - ../../argocd/promotions\n  - stand-in\n"
-    made.change("clusters/dev/kustomization.yaml", "  - ../../argocd/training-operator\n", listed)
-    application = yaml.safe_load(made.path("argocd/training-operator/application.yaml").read_text())
+    repo.change("clusters/dev/kustomization.yaml", "  - ../../argocd/training-operator\n", listed)
+    application = yaml.safe_load(repo.path("argocd/training-operator/application.yaml").read_text())
     application["metadata"]["name"] = "stand-in"
-    source = {"repoURL": f"file://{made.bare}", "targetRevision": "main", "path": "manifests/clusters/dev/operator"}
+    source = {"repoURL": f"file://{repo.bare}", "targetRevision": "main", "path": "manifests/clusters/dev/operator"}
     application["spec"] |= {"source": source}
     application["spec"]["destination"]["namespace"] = "stand-in"
-    made.write("clusters/dev/stand-in/application.yaml", application)
-    made.write("clusters/dev/stand-in/kustomization.yaml", {"resources": ["application.yaml"]})
-    made.write("clusters/dev/operator/deployment.yaml", STAND_IN)
-    made.write("clusters/dev/operator/kustomization.yaml", {"resources": ["deployment.yaml"]})
+    repo.write("clusters/dev/stand-in/application.yaml", application)
+    repo.write("clusters/dev/stand-in/kustomization.yaml", {"resources": ["application.yaml"]})
+    repo.write("clusters/dev/operator/deployment.yaml", STAND_IN)
+    repo.write("clusters/dev/operator/kustomization.yaml", {"resources": ["deployment.yaml"]})
     keys = {}
     for name in PEOPLE:
-        key = made.folder.parent / name
+        key = repo.folder.parent / name
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
         keys[name] = key.with_suffix(".pub").read_text().strip()
-    made.change("promotions/policy.yaml", "reviewers: {}", f"reviewers: {json.dumps(keys)}")
-    return made
+    repo.change("promotions/policy.yaml", "reviewers: {}", f"reviewers: {json.dumps(keys)}")
+    return repo
 
 
 def test_one_apply_makes_an_empty_cluster_ready_one_wave_after_the_other(repository: Repository) -> None:
@@ -230,12 +230,12 @@ def test_a_recipe_is_registered_through_the_launcher_that_the_settings_name(
     if launcher == "trainjob":
         repository.change("settings/dev/settings.yaml", "# launcher: trainjob", "launcher: trainjob")
         settled(repository.push("TrainJobs"))
-    wanted = [f"seed={seed}", "gate.margin=0.5", "student.control=false", "teacher.train.epochs=8"]
-    wanted += ["student.train.epochs=12", "resources.teacher.device=cpu", "resources.distill.device=cpu"]
-    options = [part for one in wanted for part in ("--set", one)]
+    overrides = [f"seed={seed}", "gate.margin=0.5", "student.control=false", "teacher.train.epochs=8"]
+    overrides += ["student.train.epochs=12", "resources.teacher.device=cpu", "resources.distill.device=cpu"]
+    options = [part for override in overrides for part in ("--set", override)]
     recipe = str(ROOT / "recipes" / "digits.yaml")
-    said = understudy("run", recipe, "--on", "cluster", "-n", NAMESPACE, *options)
-    assert re.search(rf"registered: digits version {seed + 1}\b", said), said
+    output = understudy("run", recipe, "--on", "cluster", "-n", NAMESPACE, *options)
+    assert re.search(rf"registered: digits version {seed + 1}\b", output), output
     kind = {"pytorchjob": "pytorchjobs.kubeflow.org", "trainjob": "trainjobs.trainer.kubeflow.org"}[launcher]
     assert kubectl("-n", NAMESPACE, "get", kind, "-o", "name")
 
@@ -284,11 +284,11 @@ def test_a_release_is_one_changed_line_and_upgrades_the_database_before_its_serv
     repository.change("settings/dev/settings.yaml", f"release: {old}", f"release: {new}")
     settled(repository.push("0.1.1"))
     kinds = "deployments,cronjobs,jobs,configmaps"
-    found = kubectl("-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/part-of=understudy", "-o", "yaml")
-    images = set(re.findall(r"registry\.example\.com/ml/understudy-\w+:[\d.]+\d", found))
+    manifests = kubectl("-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/part-of=understudy", "-o", "yaml")
+    images = set(re.findall(r"registry\.example\.com/ml/understudy-\w+:[\d.]+\d", manifests))
     assert images == {f"registry.example.com/ml/understudy-{name}:0.1.1" for name in IMAGES}
-    said = kubectl("-n", NAMESPACE, "logs", "deployment/mlflow", "-c", "upgrade")
-    assert re.search(r"^runs and models: \w+ -> \w+$", said, re.MULTILINE), said
+    output = kubectl("-n", NAMESPACE, "logs", "deployment/mlflow", "-c", "upgrade")
+    assert re.search(r"^runs and models: \w+ -> \w+$", output, re.MULTILINE), output
 
 
 def test_an_overlay_that_is_gone_leaves_claims_and_what_was_promoted(repository: Repository) -> None:

@@ -45,8 +45,8 @@ CRD = {
 }
 
 
-def kubectl(*arguments: str, given: str | None = None, check: bool = True) -> str:
-    done = subprocess.run(["kubectl", *arguments], input=given, capture_output=True, text=True, check=False)
+def kubectl(*arguments: str, text: str | None = None, check: bool = True) -> str:
+    done = subprocess.run(["kubectl", *arguments], input=text, capture_output=True, text=True, check=False)
     assert not check or done.returncode == 0, done.stderr
     return done.stdout
 
@@ -58,8 +58,8 @@ class Place:
     namespace: str
     account: str
 
-    def __call__(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
-        return kubectl("-n", self.namespace, *arguments, given=given, check=check)
+    def __call__(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
+        return kubectl("-n", self.namespace, *arguments, text=text, check=check)
 
     def jobs(self, run: str) -> list[dict[str, Any]]:
         """A run's PyTorchJobs."""
@@ -87,21 +87,21 @@ def prepared(name: str, account: str, folder: Path) -> Place:
 @pytest.fixture(scope="module", params=ACCOUNTS)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp(request.param)
-    kubectl("apply", "--server-side", "-f", "-", given=json.dumps(CRD))
+    kubectl("apply", "--server-side", "-f", "-", text=json.dumps(CRD))
     kubectl("wait", "--for=condition=established", "crd/workflows.argoproj.io", "--timeout=60s")
     name = PROFILE if request.param == "team-a" else request.param
-    made = prepared(name, ACCOUNTS[request.param], folder)
-    yield made
-    made("delete", "-f", str(folder / "applied.json"), "--wait=false", "--ignore-not-found")
-    made("delete", "workflows.argoproj.io", "--all", "--wait=false")
+    namespace = prepared(name, ACCOUNTS[request.param], folder)
+    yield namespace
+    namespace("delete", "-f", str(folder / "applied.json"), "--wait=false", "--ignore-not-found")
+    namespace("delete", "workflows.argoproj.io", "--all", "--wait=false")
     if name == PROFILE:
         kubectl("delete", "namespace", name, "--wait=false")
 
 
 def workflow(place: Place, name: str) -> dict[str, Any]:
     """The object that KFP makes of a run."""
-    made = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": {}}
-    return dict(json.loads(place("create", "-f", "-", "-o", "json", given=json.dumps(made))))
+    manifest = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": {}}
+    return dict(json.loads(place("create", "-f", "-", "-o", "json", text=json.dumps(manifest))))
 
 
 def task(place: Place, run: dict[str, Any], number: int, values: dict[str, Any]) -> str:
@@ -130,15 +130,15 @@ def task(place: Place, run: dict[str, Any], number: int, values: dict[str, Any])
             "containers": [{"name": "wait", **argo}, main],
         },
     }
-    place("apply", "-f", "-", given=json.dumps(maps))
-    place("create", "-f", "-", given=json.dumps(pod))
+    place("apply", "-f", "-", text=json.dumps(maps))
+    place("create", "-f", "-", text=json.dumps(pod))
     return name
 
 
 def ended(place: Place, pod: str) -> int | None:
     """The exit code of a task's container."""
     status = json.loads(place("get", "pod", pod, "-o", "json"))["status"]
-    states = {one["name"]: one["state"] for one in status.get("containerStatuses", ())}
+    states = {container["name"]: container["state"] for container in status.get("containerStatuses", ())}
     code = states.get("main", {}).get("terminated", {}).get("exitCode")
     return None if code is None else int(code)
 
@@ -153,14 +153,14 @@ def seen(place: Place, run: str, pod: str, command: str) -> str:
 
 def checkpoint(place: Place, run: str, pod: str) -> int:
     """The step of a run's last checkpoint."""
-    found = seen(place, run, pod, "ls attempt.*/checkpoints")
-    return max((int(step) for step in re.findall(r"^step-(\d+)$", found, re.MULTILINE)), default=0)
+    listed = seen(place, run, pod, "ls attempt.*/checkpoints")
+    return max((int(step) for step in re.findall(r"^step-(\d+)$", listed, re.MULTILINE)), default=0)
 
 
 def steps(place: Place, run: str, pod: str) -> list[int]:
     """The steps that a run's ranks have reported, in their order."""
-    found = seen(place, run, pod, "cat metrics.jsonl")
-    return [int(json.loads(line)["step"]) for line in found.splitlines() if line.endswith("}")]
+    lines = seen(place, run, pod, "cat metrics.jsonl")
+    return [int(json.loads(line)["step"]) for line in lines.splitlines() if line.endswith("}")]
 
 
 def log(place: Place, pod: str) -> str:
@@ -186,16 +186,16 @@ def test_a_run_that_is_terminated_ends_at_a_checkpoint_and_a_retry_goes_on_from_
     place("patch", "workflows.argoproj.io", name, "--type=merge", "-p", '{"spec": {"activeDeadlineSeconds": 0}}')
     place("exec", pod, "-c", "main", "--", "sh", "-c", "kill -TERM 1")
     wait(lambda: ended(place, pod) is not None, 60, lambda: log(place, pod))
-    said = log(place, pod).splitlines()
-    assert any(ASKED_TO_END in line for line in said)
-    assert f"Workflow {name} was terminated: the job teacher-" in said[-1]
+    lines = log(place, pod).splitlines()
+    assert any(ASKED_TO_END in line for line in lines)
+    assert f"Workflow {name} was terminated: the job teacher-" in lines[-1]
     wait(lambda: not place.jobs(name), 60)
     place("patch", "workflows.argoproj.io", name, "--type=merge", "-p", '{"spec": {"activeDeadlineSeconds": null}}')
     again = task(place, run, 2, LONG)
-    found = wait(
+    resumed = wait(
         lambda: (all_ := steps(place, name, again)) and all_[-1] > reached and all_, 120, lambda: log(place, again)
     )
-    assert found.count(found[0]) == 1, "it did not begin anew"
+    assert resumed.count(resumed[0]) == 1, "it did not begin anew"
     place("delete", "workflows.argoproj.io", name, "--wait=false")
 
 

@@ -28,8 +28,8 @@ CREATES = {"PyTorchJob": PIPELINE, "Job": PERSON}
 """Who makes jobs of a kind."""
 
 
-def kubectl(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["kubectl", *arguments], capture_output=True, text=True, check=False, input=given)
+def kubectl(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["kubectl", *arguments], capture_output=True, text=True, check=False, input=text)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,7 +48,7 @@ def test_everything_is_accepted_without_a_warning(folder: str) -> None:
     objects = kubectl("kustomize", str(MANIFESTS / folder)).stdout
     if f"{SECRETS}/v1" not in kubectl("api-versions").stdout.split():
         objects = objects.replace(f"{SECRETS}/v1\n", f"{SECRETS}/v1beta1\n")  # as its component for older ones does
-    done = kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-", given=objects)
+    done = kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-", text=objects)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -63,14 +63,14 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
 
     def versions() -> dict[str, str]:
         kinds = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,cronjobs"
-        found = json.loads(kubectl("-n", HERE, "get", kinds, "-o", "json").stdout)["items"]
-        metas = [(thing["kind"], thing["metadata"]) for thing in found]
+        items = json.loads(kubectl("-n", HERE, "get", kinds, "-o", "json").stdout)["items"]
+        metas = [(item["kind"], item["metadata"]) for item in items]
         return {f"{kind}/{m['name']}": str(m.get("generation") or m["resourceVersion"]) for kind, m in metas}
 
-    once = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=objects)
+    once = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=objects)
     assert (once.returncode, once.stderr) == (0, "")
     before = versions()
-    again = kubectl("apply", "--server-side", "-f", "-", given=objects)
+    again = kubectl("apply", "--server-side", "-f", "-", text=objects)
     assert (again.returncode, again.stderr) == (0, "")
     assert versions() == before
     kubectl("create", "rolebinding", PERSON, "-n", HERE, "--role=understudy-user", f"--user={PERSON}")
@@ -119,7 +119,7 @@ def a_job(kind: str, container: Thing, volumes: list[Thing]) -> str:
     pod: Thing = {
         "restartPolicy": "Never",
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "initContainers": [{"name": "first", **plain, **given} for given in container.pop("initContainers", ())],
+        "initContainers": [{"name": "first", **plain, **settings} for settings in container.pop("initContainers", ())],
         "volumes": volumes,
     }
     if account := container.pop("account", ""):
@@ -152,7 +152,7 @@ OWN = {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD"}
 
 @pytest.mark.parametrize("kind", CREATES)
 @pytest.mark.parametrize(
-    ("container", "volumes", "words"),
+    ("container", "volumes", "message"),
     [
         ({"envFrom": [{"secretRef": {"name": TAKEN}}]}, [], "into its environment"),
         ({"envFrom": [{"secretRef": {"name": "mlflow-backend"}}]}, [], "into its environment"),
@@ -174,18 +174,18 @@ OWN = {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD"}
     ],
 )
 def test_no_job_takes_what_is_the_servers_alone(
-    kind: str, container: Thing, volumes: list[Thing], words: str | None
+    kind: str, container: Thing, volumes: list[Thing], message: str | None
 ) -> None:
-    given = a_job(kind, container, volumes)
+    job = a_job(kind, container, volumes)
     create = ["create", "-n", HERE, "--dry-run=server", f"--as={CREATES[kind]}", "-f", "-"]
     for _ in range(30):  # a policy counts from a moment after it was made
-        done = kubectl(*create, given=given)
+        done = kubectl(*create, text=job)
         is_ready = "failed calling webhook" not in done.stderr  # the operator's, in its first seconds
-        if is_ready and (words is None or words in done.stderr):
+        if is_ready and (message is None or message in done.stderr):
             break
         time.sleep(1)
-    assert (words or "created") in done.stdout + done.stderr
-    assert bool(done.returncode) == (words is not None), done.stderr
+    assert (message or "created") in done.stdout + done.stderr
+    assert bool(done.returncode) == (message is not None), done.stderr
 
 
 JOB = Identity("run-1", "teacher", "7" * 64)
@@ -194,7 +194,7 @@ ANYWHERE = {"egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]}
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "message"),
     [
         ({}, None),
         ({"podSelector": {}}, "for the ranks of one job"),
@@ -207,20 +207,20 @@ ANYWHERE = {"egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]}
         ({"egress": [{"to": [{"podSelector": CHOSEN}, {"namespaceSelector": {}}]}]}, "and to nobody else"),
     ],
 )
-def test_a_launcher_opens_the_way_between_ranks_of_one_job_and_no_other(changed: Thing, words: str | None) -> None:
+def test_a_launcher_opens_the_way_between_ranks_of_one_job_and_no_other(changed: Thing, message: str | None) -> None:
     policy = network.render(JOB, None)
-    given = json.dumps({**policy, "spec": {**policy["spec"], **changed}})
+    text = json.dumps({**policy, "spec": {**policy["spec"], **changed}})
     for _ in range(30):  # a policy counts from a moment after it was made
-        done = kubectl("create", "-n", HERE, "--dry-run=server", f"--as={PIPELINE}", "-f", "-", given=given)
-        if words is None or words in done.stderr:
+        done = kubectl("create", "-n", HERE, "--dry-run=server", f"--as={PIPELINE}", "-f", "-", text=text)
+        if message is None or message in done.stderr:
             break
         time.sleep(1)
-    assert (words or "created") in done.stdout + done.stderr
-    assert bool(done.returncode) == (words is not None), done.stderr
+    assert (message or "created") in done.stdout + done.stderr
+    assert bool(done.returncode) == (message is not None), done.stderr
 
 
 @pytest.mark.parametrize("labels", [{"understudy.fetches": "true"}, {"app.kubernetes.io/component": "driver"}])
 def test_no_training_has_pods_with_the_ways_of_launchers(labels: dict[str, str]) -> None:
-    given = a_job("PyTorchJob", {"labels": labels}, [])
-    done = kubectl("create", "-n", HERE, "--dry-run=server", f"--as={PIPELINE}", "-f", "-", given=given)
+    job = a_job("PyTorchJob", {"labels": labels}, [])
+    done = kubectl("create", "-n", HERE, "--dry-run=server", f"--as={PIPELINE}", "-f", "-", text=job)
     assert "may not have the ways that launchers have" in done.stderr

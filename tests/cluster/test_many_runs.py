@@ -27,7 +27,7 @@ def test_ten_runs_with_a_quota_for_two_jobs_all_end_well(launch: Launch, queue: 
         return not any(goes_on(job) for job in drivers)
 
     wait(all_ended, 900)
-    assert [run.ended() for run in runs] == [0] * RUNS, "\n".join(run.said() for run in runs if run.ended())
+    assert [run.ended() for run in runs] == [0] * RUNS, "\n".join(run.output() for run in runs if run.ended())
     assert max(at_once) == AT_ONCE
     assert len({run.digest() for run in runs}) == RUNS
 
@@ -46,7 +46,7 @@ def test_two_runs_that_share_a_teacher_train_it_once(launch: Launch) -> None:
         return first.ended() is not None and second.ended() is not None
 
     wait(both_ended)
-    assert [first.ended(), second.ended()] == [0, 0], first.said() + second.said()
+    assert [first.ended(), second.ended()] == [0, 0], first.output() + second.output()
     assert len(names) == 1
     assert first.digest() == second.digest()
     assert kubectl("get", "pytorchjobs", "-o", "name").count("teacher-") == 1

@@ -23,8 +23,8 @@ def claim(kube: Kube) -> Iterator[str]:
     """A claim that is ReadWriteOnce."""
     name = f"for-one-node-{secrets.token_hex(2)}"  # one of that name may still be going
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
-    kubectl("apply", "-f", "-", text=json.dumps(made))
+    claim_object = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+    kubectl("apply", "-f", "-", text=json.dumps(claim_object))
     yield name
     kubectl("delete", "pvc", name, "--wait=false")
 
@@ -49,7 +49,7 @@ def test_all_pods_that_mount_a_claim_for_one_node_are_there(launch: Launch, clai
     wait(all_were_seen)
     assert len(set(where.values())) == 1
     assert set(where.values()) < {"gpu-0", "gpu-1"}
-    assert [run.ends() for run in runs] == [0, 0], "\n".join(run.said() for run in runs)
+    assert [run.ends() for run in runs] == [0, 0], "\n".join(run.output() for run in runs)
 
 
 def test_what_a_claim_for_one_node_cannot_do_is_said_before_anything_is_submitted(kube: Kube, claim: str) -> None:

@@ -74,8 +74,8 @@ def test_an_api_server_that_is_away(
     time.sleep(seconds)
     bring_back()
     wait(lambda: "ok" in kubectl("get", "--raw", "/readyz", check=False), 60)
-    assert launcher.ends() == 0, launcher.said()
-    assert "the API server does not answer" in launcher.said()
+    assert launcher.ends() == 0, launcher.output()
+    assert "the API server does not answer" in launcher.output()
     assert launcher.digest() == undisturbed
 
 
@@ -97,7 +97,7 @@ def test_a_node_that_dies_and_comes_back(
     recovered(after["time"] - began)
     assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
     bring_back()
-    assert launcher.ends(400) == 0, launcher.said()
+    assert launcher.ends(400) == 0, launcher.output()
 
 
 @pytest.fixture
@@ -133,11 +133,11 @@ def test_the_node_of_a_launcher_that_dies_for_good_is_named_and_another_takes_ov
     bring_back = stopped("kubelet-gpu-1")
     state = wait(lambda: pending(launcher.pods()), 150)
     assert state.detail.startswith("node gpu-1 does not answer, and Kubernetes makes no other pod for the run")
-    assert [one.stage for one in list_jobs(launcher.kube, time.time()) if one.name == launcher.name] == ["unreachable"]
+    assert [job.stage for job in list_jobs(launcher.kube, time.time()) if job.name == launcher.name] == ["unreachable"]
     given_up("gpu-1")
     wait(lambda: any(pod["spec"].get("nodeName") not in (None, "gpu-1") for pod in launcher.pods()), 120)
     launcher.says("watching the job .*, which was submitted before", 120)
-    assert launcher.ends(400) == 0, launcher.said()
+    assert launcher.ends(400) == 0, launcher.output()
     steps = [point["step"] for point in launcher.points()]
     assert max(steps.count(step) for step in steps) <= 2, "only its own worker's node was lost: one restart"
     bring_back()
@@ -148,10 +148,10 @@ def scaled_down() -> Iterator[Callable[[str, str, str], Callable[[], None]]]:
     """Takes a deployment's pods away; what it returns brings them back, at the latest the test's end does."""
     away: list[tuple[str, str]] = []
 
-    def back(one: tuple[str, str]) -> None:
-        if one in away:
-            away.remove(one)
-            kubectl("scale", f"deployment/{one[0]}", "-n", one[1], "--replicas=1")
+    def back(deployment: tuple[str, str]) -> None:
+        if deployment in away:
+            away.remove(deployment)
+            kubectl("scale", f"deployment/{deployment[0]}", "-n", deployment[1], "--replicas=1")
 
     def down(name: str, namespace: str, label: str) -> Callable[[], None]:
         kubectl("scale", f"deployment/{name}", "-n", namespace, "--replicas=0")
@@ -171,7 +171,7 @@ def test_an_operator_that_is_down_is_waited_for(
     launcher = launch()
     launcher.says("the API server cannot answer now .*webhook")
     bring_back()
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed
 
 
@@ -190,7 +190,7 @@ def test_a_queue_whose_controller_is_down_is_waited_for(
     before = max(point["step"] for point in first.points())
     first.reaches(before + 20)
     bring_back()
-    assert [first.ends(), second.ends()] == [0, 0], first.said() + second.said()
+    assert [first.ends(), second.ends()] == [0, 0], first.output() + second.output()
 
 
 class HostVolume(Volume):
@@ -217,11 +217,11 @@ def small_volume(kube: Any) -> Iterator[HostVolume]:
     meta = {"apiVersion": "v1", "metadata": {"name": folder.name}}
     volume = {"hostPath": {"path": str(folder)}, "capacity": room, "persistentVolumeReclaimPolicy": "Retain"}
     claim = {"volumeName": folder.name, "resources": {"requests": room}}
-    made = [
+    objects = [
         {**meta, "kind": "PersistentVolume", "spec": {**shared, **volume}},
         {**meta, "kind": "PersistentVolumeClaim", "spec": {**shared, **claim}},
     ]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl("apply", "-f", "-", text=text)
     yield HostVolume(folder)
     kubectl("delete", "-f", "-", "--wait=false", text=text)
@@ -241,15 +241,15 @@ def test_a_volume_that_is_full_ends_the_run_and_loses_nothing(launch: Launch, sm
     first._volume = small_volume
     first.reaches(25)
     fill(small_volume.folder / "ballast")
-    assert first.ends() == 1, first.said()
-    assert re.search(r"(?i)no space left|disk is full|is full", first.said()), first.said()
+    assert first.ends() == 1, first.output()
+    assert re.search(r"(?i)no space left|disk is full|is full", first.output()), first.output()
     wait(lambda: not first.workers(), 60)
     (small_volume.folder / "ballast").unlink()
-    kept = max(int(step) for step in re.findall(r"step-(\d+)", small_volume.sh(STEPS_KEPT)))
+    last_checkpoint = max(int(step) for step in re.findall(r"step-(\d+)", small_volume.sh(STEPS_KEPT)))
     began = time.time()
     second = launch(recipe(train={"steps": 200}), settings)
     second._volume = small_volume
-    assert second.ends() == 0, second.said()
-    assert kept >= 20
+    assert second.ends() == 0, second.output()
+    assert last_checkpoint >= 20
     points = [point for point in second.points() if point["time"] > began]
-    assert points[0]["step"] - 1 == kept, "it goes on where the last checkpoint is"
+    assert points[0]["step"] - 1 == last_checkpoint, "it goes on where the last checkpoint is"

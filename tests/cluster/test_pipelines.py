@@ -32,7 +32,7 @@ def test_stages_go_on_at_their_last_checkpoint_and_then_as_shards(
 
     assert stop(launcher.kube, launcher.name)
     wait(lambda: not launcher.workers() and not launcher.pods())
-    at = launcher.kept()
+    at = launcher.last_checkpoint()
     other = launch(recipe("chain", train={"strategy": "fsdp", "resume_resharded": True}, kwargs={"pause": 0.01}))
-    assert other.ends() == 0, other.said()
+    assert other.ends() == 0, other.output()
     assert min(point["step"] for point in other.points()) == at + 1 > before["step"]

@@ -29,7 +29,7 @@ def test_a_job_beyond_the_quota_is_queued_and_then_admitted(launch: Launch, queu
     kubectl("delete", "pod", second.pods()[0]["metadata"]["name"])
     second.says(f"watching the job .*\n(?:.*\n)*?.*{NO_QUOTA}")
     kubectl("delete", "job", first.name)
-    assert second.ends() == 0, second.said()
+    assert second.ends() == 0, second.output()
 
 
 def forget_why_it_waits(launcher: Launcher) -> None:
@@ -53,7 +53,7 @@ def test_a_preempted_job_takes_a_checkpoint_and_goes_on_where_it_was(
     volume.sh(f"touch {SIGN}")
     low.says("queued: Kueue: .*[Pp]reempted")
     before = max(point["step"] for point in low.points())
-    assert high.ends() == 0, high.said()
+    assert high.ends() == 0, high.output()
     low.reaches(before + EVERY)
     steps = [point["step"] for point in low.points()]
     assert steps.count(before) == 1, "it left at a checkpoint, and nothing was done twice"
@@ -63,7 +63,7 @@ def test_a_preempted_job_takes_a_checkpoint_and_goes_on_where_it_was(
 def test_a_job_that_no_quota_could_ever_admit_fails(launch: Launch, queue: dict[str, Any]) -> None:
     launcher = launch(recipe(cpu="4", pool="gpu"), queue)
     assert launcher.ends() == 1
-    assert "the queue can never admit this job" in launcher.said()
+    assert "the queue can never admit this job" in launcher.output()
 
 
 @pytest.mark.full
@@ -79,7 +79,7 @@ def test_a_queue_that_does_not_exist_fails_the_job(launch: Launch) -> None:
 def test_an_elastic_job_beyond_all_quota_goes_on_with_fewer_nodes(launch: Launch, queue: dict[str, Any]) -> None:
     launcher = launch(recipe(cpu="800m", min_nodes=1, train={"steps": 20}), queue)
     launcher.says("asking for 1 of 2 nodes: .*insufficient quota", 120)
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
 
 
 @pytest.mark.full
@@ -94,7 +94,7 @@ def test_an_elastic_job_that_was_preempted_goes_on_in_what_is_left(
     low.says("queued: Kueue: .*[Pp]reempted")
     before = max(point["step"] for point in low.points())
     low.says("asking for 1 of 2 nodes", 120)
-    assert low.ends() == 0, low.said()
+    assert low.ends() == 0, low.output()
     assert high.ended() is None, "they ran beside each other"
     steps = [point["step"] for point in low.points()]
     assert steps.count(before) == 1, "it left at a checkpoint, and nothing was done twice"

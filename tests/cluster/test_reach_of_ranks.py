@@ -30,8 +30,8 @@ def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
     assert work.startswith(key)
     job = json.loads(rank(f"cat {WORK}/{work}/job/job.json"))
     examples = job["payload"]["examples"]
-    for place in (examples, f"{STORE}/objects", f"{WORK}/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
-        assert "cannot touch" in rank(f"mkdir -p {place}; touch {place}/planted"), place
+    for folder in (examples, f"{STORE}/objects", f"{WORK}/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
+        assert "cannot touch" in rank(f"mkdir -p {folder}; touch {folder}/planted"), folder
     assert "Read-only file system" in rank(f"cd {examples}; for file in *; do echo > $file; done")
     assert rank(f"ls -d {STORE}/objects/*/*").split() == [examples]
     assert rank(f"ls {STORE}/runs/{launcher.name}/logs").split() == ["teacher"]
@@ -40,7 +40,7 @@ def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
     )
     assert not rank("env | grep -i -E 'mlflow|_token|secret|password|aws'")
     assert "No such file" in rank("ls /var/run/secrets/kubernetes.io")
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed
 
 
@@ -52,7 +52,8 @@ def test_who_measures_the_models_that_ranks_left_holds_no_credentials(
     launcher = launch(values, last="evaluate")
     selector = f"understudy.run={launcher.name},understudy.step=evaluate"
     running = wait(
-        lambda: [pod for pod in launcher.kube.pods(selector) if pod["status"]["phase"] == "Running"], seen=launcher.said
+        lambda: [pod for pod in launcher.kube.pods(selector) if pod["status"]["phase"] == "Running"],
+        seen=launcher.output,
     )
     [pod] = running
 
@@ -63,9 +64,9 @@ def test_who_measures_the_models_that_ranks_left_holds_no_credentials(
     job = json.loads(rank(f"cat {WORK}/{work}/job/job.json"))
     read = [job["payload"]["examples"], *job["payload"]["models"].values()]
     assert sorted(rank(f"ls -d {STORE}/objects/*/*").split()) == sorted(read)
-    for place in (*read, f"{WORK}/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
-        assert "cannot touch" in rank(f"mkdir -p {place}; touch {place}/planted"), place
+    for folder in (*read, f"{WORK}/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
+        assert "cannot touch" in rank(f"mkdir -p {folder}; touch {folder}/planted"), folder
     assert not rank("env | grep -i -E 'mlflow|_token|secret|password|aws'")
     assert "No such file" in rank("ls /var/run/secrets/kubernetes.io")
-    assert launcher.ends() == 0, launcher.said()
-    assert "evaluate: done" in launcher.said()
+    assert launcher.ends() == 0, launcher.output()
+    assert "evaluate: done" in launcher.output()

@@ -45,31 +45,31 @@ def delete(pod: str) -> None:
 def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovered) -> None:
     """Disturb a training; what lies after its last checkpoint is done again, and it ends well."""
     launcher.reaches(25)
-    kept, began = launcher.kept(), time.time()
+    last_checkpoint, began = launcher.last_checkpoint(), time.time()
     disturb()
     before, after = wait(lambda: restart(launcher, began))
     recovered(after["time"] - began)
-    assert max(kept, before["step"] - 2 * EVERY) <= after["step"] - 1 <= before["step"], (
+    assert max(last_checkpoint, before["step"] - 2 * EVERY) <= after["step"] - 1 <= before["step"], (
         "it goes on where the last checkpoint is"
     )
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
 
 
 WORDS = ("running: on gpu-", r"rank 0\] ", r"rank 1\] ", r"running: \d+/120 steps  loss .* images/s, \d+ (s|min) left")
 
 
 def test_every_rank_of_an_undisturbed_job_is_heard(heard: str) -> None:
-    assert [words for words in WORDS if not re.search(words, heard)] == []
+    assert [pattern for pattern in WORDS if not re.search(pattern, heard)] == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["trainjob"], indirect=True)
 def test_an_undisturbed_train_job_is_heard_too_and_has_the_same_bits(launch: Launch, undisturbed: str) -> None:
     launcher = launch()
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed, "whoever runs it"
-    for words in WORDS:
-        launcher.says(words, 20)
+    for pattern in WORDS:
+        launcher.says(pattern, 20)
 
 
 @both(full="trainjob")
@@ -103,7 +103,7 @@ def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undi
     launcher.reaches(15)
     job = launcher.job
     delete(launcher.pods()[0]["metadata"]["name"])
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed
     launcher.says(f"watching the job {job}, which was submitted before", 20)
     steps = [point["step"] for point in launcher.points()]
@@ -157,8 +157,8 @@ def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) 
 def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> None:
     launcher = launch(recipe("raises", kwargs={}))
     assert launcher.ends() == 1
-    for words in ("no weights for 10 labels", "the last lines of rank", "RuntimeError"):
-        launcher.says(words, 20)
+    for pattern in ("no weights for 10 labels", "the last lines of rank", "RuntimeError"):
+        launcher.says(pattern, 20)
     wait(lambda: not launcher.workers(), 60)
 
 
@@ -173,13 +173,13 @@ def test_what_train_jobs_lack_is_said_before_anything_is_submitted(kube: Kube, k
         submission.check(namespace, settings, Recipe.model_validate(values))
 
     check(kube)
-    for namespace, resources, words in (
+    for namespace, resources, message in (
         (Kube("kube-system"), {}, "namespace kube-system: there is no TrainingRuntime understudy"),
         (kube, {"min_nodes": 1}, r"resources\.teacher\.min_nodes: 1; a TrainJob has a fixed number of nodes"),
         (kube, {"priority": "high"}, r"resources\.teacher\.priority: high; "),
         (kube, {"termination_grace_period": 600}, rf"termination_grace_period: 600; .* gives a pod {GRACE} s"),
     ):
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match=message):
             check(namespace, **resources)
 
 
@@ -192,7 +192,7 @@ def of_another_version(pod: dict[str, Any]) -> None:
 def test_an_image_of_another_version_refuses_the_job(launch: Launch) -> None:
     launcher = launch(change=of_another_version)
     assert launcher.ends() == 1
-    assert f"the job was written by understudy 9.9.9, this image has {__version__}" in launcher.said()
+    assert f"the job was written by understudy 9.9.9, this image has {__version__}" in launcher.output()
 
 
 @BOTH
@@ -210,10 +210,10 @@ def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
     empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}}
     kubectl("apply", "-f", "-", text=json.dumps(empty))
     name = submission.submit(kube, cluster, Recipe.model_validate(recipe()))
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(UnderstudyError, match=r"was ended, its pod cannot start: image .*nothing:1 cannot be pulled"):
-        follow(kube, name, said.append)
-    assert any("cannot be pulled" in line for line in said)
+        follow(kube, name, lines.append)
+    assert any("cannot be pulled" in line for line in lines)
     wait(lambda: not kube.pods(f"batch.kubernetes.io/job-name={name}"), 60)
 
 
@@ -221,10 +221,10 @@ def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
 def test_a_run_whose_pod_is_refused_is_ended(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "ACCOUNT", "no-such-account")
     name = submission.submit(kube, parsed(SETTINGS, "test"), Recipe.model_validate(recipe()))
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(UnderstudyError, match=r'was ended, its pod cannot start: .*"no-such-account" not found'):
-        follow(kube, name, said.append)
-    assert any("not found" in line for line in said)
+        follow(kube, name, lines.append)
+    assert any("not found" in line for line in lines)
     assert kube.call(kube.batch.read_namespaced_job, name, kube.namespace) is None
 
 
@@ -240,15 +240,15 @@ def test_more_gpus_than_any_node_has(launch: Launch) -> None:
     launcher = launch(recipe(processes=8, device="cuda", train={"batch_size": 16}))
     launcher.says("Insufficient nvidia.com/gpu")
     assert launcher.ends() == 1
-    assert "this can never be scheduled: a pod asks for 8 nvidia.com/gpu, and the largest node" in launcher.said()
+    assert "this can never be scheduled: a pod asks for 8 nvidia.com/gpu, and the largest node" in launcher.output()
 
 
 @pytest.mark.full
 def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
     launcher = launch(recipe(priority="no-such-class"))
     assert launcher.ends() == 1
-    assert "the cluster refuses the job's pods: " in launcher.said()
-    assert "no-such-class" in launcher.said()
+    assert "the cluster refuses the job's pods: " in launcher.output()
+    assert "no-such-class" in launcher.output()
 
 
 @BOTH
@@ -260,7 +260,7 @@ def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
     assert "in fault" in volume.cat(f"{logs}/teacher/stacks-1.txt"), "it sleeps there"
     waits = json.loads(volume.cat(f"{logs}/teacher/collectives-0.json"))["gloo"]["entries"]
     assert {entry["profiling_name"] for entry in waits} >= {"gloo:all_reduce"}, "the other one waits for it"
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
 
 
 @BOTH
@@ -269,8 +269,8 @@ def test_a_rank_that_takes_more_memory_than_its_pod_may(launch: Launch) -> None:
     sign = "/tmp/greedy"  # of the pod: it would do the same again
     launcher = launch(recipe("greedy", kwargs={"at": 25, "rank": 1, "sign": sign}, memory="1500Mi"))
     assert launcher.ends() == 1
-    assert "OOMKilled" in launcher.said()
-    assert "Raise resources.teacher.memory" in launcher.said()
+    assert "OOMKilled" in launcher.output()
+    assert "Raise resources.teacher.memory" in launcher.output()
     wait(lambda: not launcher.workers(), 60)
 
 
@@ -332,7 +332,7 @@ def test_an_elastic_job_goes_on_without_a_lost_node(launch: Launch, cordoned: Ca
     before, after = wait(lambda: restart(launcher, began))
     assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
     assert running(launcher) == 1
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
 
 
 @pytest.mark.full
@@ -348,4 +348,4 @@ def test_an_elastic_job_begins_with_what_there_is_and_takes_what_comes(
     before, after = wait(lambda: restart(launcher, began))
     assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
     assert running(launcher) == 2
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.launched import NOWHERE, SERVER, Launcher, asked, kubectl, recipe, wait
+from tests.cluster.launched import NOWHERE, SERVER, Launcher, kubectl, mlflow_answer, recipe, wait
 from tests.cluster.volume import Volume
 
 pytestmark = pytest.mark.cluster
@@ -51,7 +51,7 @@ def test_a_token_that_expires_while_a_job_is_watched(
     kubectl("delete", "secret", "token-1")
     launcher.says("the API server does not accept this account's token")
     token("token-2")
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed
 
 
@@ -82,7 +82,7 @@ USERS = {
 def test_pods_of_any_users_of_one_group(launch: Launch, undisturbed: str, name: str) -> None:
     driver, ranks = USERS[name]
     launcher = launch(change=runs_as(driver, ranks, name))
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed
 
 
@@ -101,9 +101,9 @@ def test_a_tracking_server_that_is_away_for_a_minute_gets_the_whole_curve(
     server(0)
     time.sleep(60)
     server(1)
-    assert launcher.ends() == 0, launcher.said()
+    assert launcher.ends() == 0, launcher.output()
     run = json.loads(volume.cat(f"store/runs/{launcher.name}/mlflow/teacher.json"))["run_id"]
-    known = asked(volume, f"metrics/get-history?run_id={run}&metric_key=loss")["metrics"]
+    known = mlflow_answer(volume, f"metrics/get-history?run_id={run}&metric_key=loss")["metrics"]
     assert {int(metric["step"]) for metric in known} == {point["step"] for point in launcher.points()}
 
 
@@ -148,8 +148,8 @@ def policy(kube: Any) -> Iterator[None]:
 def test_a_job_that_admission_refuses_fails_with_its_words(launch: Launch, policy: None) -> None:
     launcher = launch(recipe(nodes=4))
     assert launcher.ends() == 1
-    assert "was not accepted: the cluster rejected the request: " in launcher.said()
-    assert "three nodes are enough for everybody" in launcher.said()
+    assert "was not accepted: the cluster rejected the request: " in launcher.output()
+    assert "three nodes are enough for everybody" in launcher.output()
 
 
 def dies_last(how: str) -> dict[str, Any]:
@@ -159,13 +159,13 @@ def dies_last(how: str) -> dict[str, Any]:
 @pytest.mark.full
 def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch) -> None:
     launcher = launch(dies_last("killed"))
-    assert launcher.ends() == 0, launcher.said()
-    assert "restarting at the last checkpoint: rank 1 ended with signal SIGKILL" in launcher.said()
+    assert launcher.ends() == 0, launcher.output()
+    assert "restarting at the last checkpoint: rank 1 ended with signal SIGKILL" in launcher.output()
 
 
 @pytest.mark.full
 def test_one_worker_done_and_another_failed_is_a_failure(launch: Launch) -> None:
     launcher = launch(dies_last("raised"))
-    assert launcher.ends() == 1, launcher.said()
-    assert "rank 1: ValueError: at the very end" in launcher.said()
+    assert launcher.ends() == 1, launcher.output()
+    assert "rank 1: ValueError: at the very end" in launcher.output()
     wait(lambda: not launcher.workers(), 60)
