@@ -63,5 +63,5 @@ def test_what_a_claim_for_one_node_cannot_do_is_said_before_anything_is_submitte
         check(on_one_node())
     with pytest.raises(InputError, match=r"resources\.teacher\.nodes: 2; .* set it to 1"):
         check(recipe(), one_node=True)
-    with pytest.raises(InputError, match=r"^resources\.teacher\.pool, resources\.distill\.pool: are not the same"):
+    with pytest.raises(InputError, match=r"^resources\.teacher\.pool, resources\.distill\.pool: differ"):
         check(recipe(nodes=1), one_node=True)

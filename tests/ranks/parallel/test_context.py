@@ -67,9 +67,9 @@ def refusal(kind: str, config: dict[str, Any], heads_split: int) -> str:
 @pytest.mark.parametrize(
     ("kind", "config", "heads_split", "message"),
     [
-        ("linear", {}, 1, "student.train.strategy: cp needs a model of transformers"),
-        ("mistral", {"sliding_window": 8}, 1, "cp sees all earlier positions, and MistralForCausalLM attends to some"),
-        ("llama", {}, 2, "num_key_value_heads is 2 and cannot be shared out over 4 processes (cp x tp)"),
+        ("linear", {}, 1, "student.train.strategy: cp needs a transformers model"),
+        ("mistral", {"sliding_window": 8}, 1, "to all earlier positions, and MistralForCausalLM only to some"),
+        ("llama", {}, 2, "num_key_value_heads is 2 and cannot be divided over 4 processes (cp x tp)"),
         ("llama", {"num_attention_heads": 1, "num_key_value_heads": 1}, 1, "num_attention_heads is 1 and cannot be"),
     ],
 )
@@ -97,5 +97,5 @@ def in_a_ring(dropout: float) -> tuple[str, list[int]]:
 
 def test_a_ring_draws_no_dropout_and_gives_ranks_both_ends(ranks: Any) -> None:
     (text, first), (_, second) = ranks.run(2, in_a_ring, 0.1)
-    assert text.startswith("student.train.strategy: a ring draws no dropout in attention; set that of the model's")
+    assert text.startswith("student.train.strategy: a ring has no attention dropout; set it to 0 in the model's")
     assert (first, second) == ([0, 1, 6, 7], [2, 3, 4, 5])

@@ -40,4 +40,4 @@ def test_norms_of_blocks_see_a_ranks_positions(ranks: Any) -> None:
 def test_what_is_split_otherwise_is_refused(ranks: Any) -> None:
     for text in ranks.run(2, widths, {"model.layers.*.mlp.gate_proj": "replicate"}):
         assert text.startswith("student.train.strategy.sequence_parallel: model.layers.0.mlp.gate_proj")
-        assert "is split as replicate, but it supports only colwise and rowwise alone" in text
+        assert "is split as replicate, but only colwise and rowwise are supported" in text

@@ -92,7 +92,7 @@ def refusal(kind: str, plan: dict[str, str]) -> str:
     ("kind", "plan", "parts", "message"),
     [
         ("gpt", {}, 2, "student.train.strategy: GPT2LMHeadModel has no plan for tensor parallel; give one as"),
-        ("llama", {}, 4, "student.train.strategy: num_key_value_heads is 2 and cannot be shared out over 4 processes"),
+        ("llama", {}, 4, "student.train.strategy: num_key_value_heads is 2 and cannot be divided over 4 processes"),
         ("llama", {"model.layer.*": "colwise"}, 2, "student.train.tensor_plan.model.layer.*: LlamaForCausalLM has no"),
         (
             "mixtral",
@@ -100,7 +100,7 @@ def refusal(kind: str, plan: dict[str, str]) -> str:
             2,
             "student.train.strategy: tp would split model.layers.0.mlp.experts.gate_up_proj, in which weights",
         ),
-        ("llama", {"lm_head": "sideways"}, 2, "student.train.tensor_plan.lm_head: sideways is no style of"),
+        ("llama", {"lm_head": "sideways"}, 2, "student.train.tensor_plan.lm_head: sideways is not a style of"),
     ],
 )
 def test_what_cannot_be_split_is_refused(ranks: Any, kind: str, plan: dict[str, str], parts: int, message: str) -> None:

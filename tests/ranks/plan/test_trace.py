@@ -229,7 +229,7 @@ def test_a_tied_weight_is_planned_once_on_each_rank_that_has_it(
 
 def test_what_waits_elsewhere_is_not_planned() -> None:
     job = planned(llama_of(2), offload=["parameters"])
-    with pytest.raises(InputError, match=r"student\.train\.offload: what waits elsewhere is not planned"):
+    with pytest.raises(InputError, match=r"student\.train\.offload: offloaded memory is not planned"):
         traces(job, Degrees(dp_shard=2), "cpu", torch.float32)
 
 

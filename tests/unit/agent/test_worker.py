@@ -55,7 +55,7 @@ def test_a_rank_trains_only_the_code_that_the_key_holds(tmp_path: Path, monkeypa
     sources = {"nets_of_two_images:small": user_code("nets_of_two_images").source}
     worker._refuse_other_factories(sources)
     module.write_text("def small(): return 3")
-    with pytest.raises(InputError, match="nets_of_two_images:small: is other code here"):
+    with pytest.raises(InputError, match="nets_of_two_images:small: differs from the code"):
         worker._refuse_other_factories(sources)
     with pytest.raises(InputError, match=r"no_such_nets:small: there is no module no_such_nets here"):
         worker._refuse_other_factories({"no_such_nets:small": "0"})

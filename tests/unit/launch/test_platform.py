@@ -62,7 +62,7 @@ def test_the_environment_says_where_jobs_run(
 
 def test_a_launcher_that_does_not_exist_is_refused_with_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LAUNCHER, "mpijob")
-    with pytest.raises(InputError, match=r"UNDERSTUDY_LAUNCHER: 'mpijob' is no .* local, pytorchjob, trainjob, and cl"):
+    with pytest.raises(InputError, match=r"UNDERSTUDY_LAUNCHER: 'mpijob' is not a .* local, pytorchjob, trainjob, or"):
         platform()
 
 

@@ -60,5 +60,5 @@ def test_where_nothing_fits_the_nearest_miss_is_told(monkeypatch: pytest.MonkeyP
 
 def test_where_no_degrees_make_sense_the_reasons_are_told() -> None:
     wrong: Any = (AUTO, "resources.distill.device=cpu", "student.train.batch_size=1", "resources.distill.processes=7")
-    with pytest.raises(InputError, match="no degrees are for 1 x 7 processes: batch_size 1 does not divide"):
+    with pytest.raises(InputError, match="no degrees suit 1 x 7 processes: batch_size 1 does not divide"):
         automatic.decided(recipe(*wrong), pytest.fail)

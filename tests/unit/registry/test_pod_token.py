@@ -73,7 +73,7 @@ def test_another_one_is_asked_for_before_the_last_one_ends(cluster: ApiServer, m
 
 def test_a_pod_that_may_not_ask_is_told_so(cluster: ApiServer) -> None:
     cluster.status = 403
-    said = r"understudy-pipeline/token with 403; the pod's account has no right.* let understudy-pipeline create"
+    said = r"understudy-pipeline/token with 403; the pod's account has no permission.* let understudy-pipeline create"
     with pytest.raises(Forbidden, match=said):
         token()
 

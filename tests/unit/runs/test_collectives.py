@@ -60,7 +60,7 @@ def test_one_that_fails_is_removed_too_and_its_time_is_named(
     there: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collectives.following, "follow", followed(UnderstudyError("the run's pods failed: late")))
-    with pytest.raises(UnderstudyError, match=r"late\. A measuring has 15 minutes; the last line above says what"):
+    with pytest.raises(UnderstudyError, match=r"late\. A measurement may take 15 minutes; the last line above shows"):
         collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), print)
     assert there.jobs == {}
 
@@ -68,7 +68,7 @@ def test_one_that_fails_is_removed_too_and_its_time_is_named(
 @pytest.mark.parametrize(
     ("cluster", "resources", "message"),
     [
-        (CLUSTER, {"pool": "h100", "nodes": 2}, r"--collectives\.pool: this cluster has no pool 'h100', but cpu, gpu"),
+        (CLUSTER, {"pool": "h100", "nodes": 2}, r"this cluster has no pool 'h100' \(it has cpu, gpu\)"),
         (CLUSTER, {"pool": "gpu"}, "a collective needs at least two processes"),
         (CLUSTER.model_copy(update={"one_node": True}), {"pool": "gpu", "nodes": 2}, "--nodes: 2; .* on one node"),
     ],

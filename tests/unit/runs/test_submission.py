@@ -72,11 +72,11 @@ def test_one_node_cannot_have_two_pools_but_a_teacher_that_is_only_fetched_needs
     recipe = digits.model_copy(update={"resources": resources})
     with pytest.raises(
         InputError,
-        match=r"^resources\.teacher\.pool, resources\.distill\.pool: are not the same",
+        match=r"^resources\.teacher\.pool, resources\.distill\.pool: differ",
     ):
         driver_pool(cluster, recipe)
     measured = recipe.model_copy(update={"resources": resources.model_copy(update={"evaluate": Resources(pool="cpu")})})
-    with pytest.raises(InputError, match=r"resources\.distill\.pool, resources\.evaluate\.pool: are not the same"):
+    with pytest.raises(InputError, match=r"resources\.distill\.pool, resources\.evaluate\.pool: differ"):
         driver_pool(cluster, measured)
     fetched = recipe.teacher.model_copy(update={"train": None})
     assert driver_pool(cluster, recipe.model_copy(update={"teacher": fetched})) == POOL
@@ -186,7 +186,7 @@ class Namespace:
 @pytest.mark.parametrize(
     ("launcher", "lacks", "message"),
     [
-        ("pytorchjob", "pytorchjobs", "does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Op"),
+        ("pytorchjob", "pytorchjobs", "does not serve PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training"),
         ("pytorchjob", "queue", r"resources\.teacher\.queue: namespace here has no LocalQueue team"),
         ("pytorchjob", "claim", "namespace here: there is no claim c for the store"),
         (

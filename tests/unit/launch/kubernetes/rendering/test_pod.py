@@ -39,7 +39,7 @@ def test_pods_of_a_job_would_rather_have_a_node_each(three_nodes: JobSpec) -> No
 
 
 def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(three_nodes: JobSpec) -> None:
-    with pytest.raises(InputError, match=r"resources\.teacher\.pool: this cluster has no pool 'h100', but a100"):
+    with pytest.raises(InputError, match=r"resources\.teacher\.pool: this cluster has no pool 'h100' \(it has a100\)"):
         pytorch(three_nodes, pool="h100")
 
 
