@@ -116,7 +116,8 @@ def test_what_has_no_manifest_is_copied_by_content(cache: Cache, tmp_path: Path)
 
 def test_a_damaged_copy_is_never_used(cache: Cache, examples: Path, tmp_path: Path, messages: list[str]) -> None:
     first = forget(tmp_path, examples)
-    (first / "train.npy").write_bytes(b"x" + (first / "train.npy").read_bytes()[1:])
+    whole = (first / "train.npy").read_bytes()
+    (first / "train.npy").write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     assert content(cache.copy(examples, "examples")) == content(examples)
     assert "damaged and is copied again" in messages[0]
     assert not list((tmp_path / "cache" / "trash").glob("*"))
