@@ -116,9 +116,14 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         return logits.float().cpu()
 
     def predict(
-        self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
         """A row for each input.
+
+        Args:
+            context: MLflow's context, unused.
+            model_input: columns, or an array (N, ...) if the task has no columns. MLflow warns of a union's type.
+            params: the request's parameters.
 
         Raises:
             MlflowException: an input is not of the form that the signature gives.
