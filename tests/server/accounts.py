@@ -50,8 +50,8 @@ def ask(
             return response.status, json.load(response)
     except HTTPError as error:
         with error:
-            said = error.read().decode()
-            return error.code, json.loads(said)["message"] if said.startswith("{") else said
+            output = error.read().decode()
+            return error.code, json.loads(output)["message"] if output.startswith("{") else output
 
 
 def done(answer: tuple[int, Any]) -> Any:
@@ -66,8 +66,8 @@ def make_accounts(server: Server, *accounts: str) -> None:
 
 
 def standing(server: Server, name: str) -> dict[str, str]:
-    found = done(ask(server, READER, "GET", f"registered-models/get?name={name}"))["registered_model"]
-    return {alias["alias"]: alias["version"] for alias in found.get("aliases", ())}
+    result = done(ask(server, READER, "GET", f"registered-models/get?name={name}"))["registered_model"]
+    return {alias["alias"]: alias["version"] for alias in result.get("aliases", ())}
 
 
 def with_account(server: Server, account: str, password: str | None = None) -> str:

@@ -28,7 +28,9 @@ def in_forks(
     """How code that uses `app` ends in each environment, beside this process's own, and what it says."""
     command = [sys.executable, "-W", "ignore", "-c", FORKS, code, json.dumps(environments)]
     codes = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.split()
-    said = [
+    outputs = [
         [(folder / f"{number}.{name}").read_text() for name in ("out", "error")] for number in range(len(environments))
     ]
-    return [subprocess.CompletedProcess(code, int(status), *texts) for status, texts in zip(codes, said, strict=True)]
+    return [
+        subprocess.CompletedProcess(code, int(status), *texts) for status, texts in zip(codes, outputs, strict=True)
+    ]

@@ -27,6 +27,6 @@ def flask() -> Iterator[tuple[str, str]]:
 
 if __name__ == "__main__":
     app.create_accounts()
-    made = app.create_app()
-    for method, path in sorted({*native(made.routes), *flask()}):
+    created = app.create_app()
+    for method, path in sorted({*native(created.routes), *flask()}):
         print(method, path)

@@ -51,10 +51,10 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
     command = [sys.executable, "-W", "ignore", "-m", "tests.server.routes"]
-    said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    found = [(method, path) for method, _, path in (line.partition(" ") for line in said.splitlines())]
-    assert len(found) > 400
-    return [(method, example(path)) for method, path in found if method not in ("HEAD", "OPTIONS")]
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    pairs = [(method, path) for method, _, path in (line.partition(" ") for line in output.splitlines())]
+    assert len(pairs) > 400
+    return [(method, example(path)) for method, path in pairs if method not in ("HEAD", "OPTIONS")]
 
 
 def example(path: str) -> str:
@@ -69,7 +69,7 @@ def passes(method: str, path: str) -> bool:
 def reason(method: str, path: str) -> str:
     """Why a request is closed."""
     whole = (path, f"{method} {path}")
-    return next((why for pattern, why in CLOSED.items() if any(re.match(pattern, said) for said in whole)), "")
+    return next((why for pattern, why in CLOSED.items() if any(re.match(pattern, form) for form in whole)), "")
 
 
 def test_every_route_is_known(routes: list[tuple[str, str]]) -> None:
@@ -106,8 +106,8 @@ def test_what_is_closed_is_closed_to_an_admin_too(guarded: Server, routes: list[
     for method, path in closed:
         if method == "GET" and path in FIXED_RESPONSES:
             continue
-        code, said = status(guarded, method, path)
-        assert (code, b"ENDPOINT_NOT_FOUND" in said) == (404, True), (method, path)
+        code, message = status(guarded, method, path)
+        assert (code, b"ENDPOINT_NOT_FOUND" in message) == (404, True), (method, path)
 
 
 @pytest.mark.parametrize("account", [READER, TRAINER, REVIEWER, ADMIN])
@@ -129,16 +129,16 @@ def test_what_is_closed_is_closed_to_an_admin_too(guarded: Server, routes: list[
 )
 def test_nobody_reaches_the_assistant(guarded: Server, account: str, path: str) -> None:
     for method in ("GET", "PUT"):
-        code, said = status(guarded, method, path, account)
-        assert code in (400, 401, 403, 404, 405), said
-        assert b"providers" not in said
-        assert b"projects" not in said
+        code, message = status(guarded, method, path, account)
+        assert code in (400, 401, 403, 404, 405), message
+        assert b"providers" not in message
+        assert b"projects" not in message
 
 
 @pytest.mark.parametrize("path", FIXED_RESPONSES)
 def test_what_the_pages_ask_first_is_answered_without_asking_mlflow(guarded: Server, path: str) -> None:
-    code, said = status(guarded, "GET", f"{path}?gateway_path=api/2.0/endpoints/", READER)
-    assert (code, json.loads(said)) == (200, FIXED_RESPONSES[path])
+    code, message = status(guarded, "GET", f"{path}?gateway_path=api/2.0/endpoints/", READER)
+    assert (code, json.loads(message)) == (200, FIXED_RESPONSES[path])
     assert status(guarded, "POST", path, READER)[0] == 404
 
 

@@ -48,7 +48,7 @@ def test_mlflows_own_client_works_through_all_of_it(guarded: Server, tmp_path: P
     client.delete_tag(run, "c")
     client.log_text(run, "weights", "model/weights.txt")
     client.set_terminated(run)
-    assert [found.info.run_id for found in client.search_runs([experiment])] == [run]
+    assert [result.info.run_id for result in client.search_runs([experiment])] == [run]
     assert [point.value for point in client.get_metric_history(run, "loss")] == [1.0]
     assert Path(client.download_artifacts(run, "model/weights.txt", str(tmp_path))).read_text() == "weights"
     client.create_registered_model(name, description="a model")
@@ -58,7 +58,7 @@ def test_mlflows_own_client_works_through_all_of_it(guarded: Server, tmp_path: P
     client.delete_model_version_tag(name, version, "e")
     client.update_model_version(name, version, "a version")
     assert client.get_model_version_by_alias(name, "challenger").description == "a version"
-    assert [found.version for found in client.search_model_versions(f"name='{name}'")] == [version]
+    assert [result.version for result in client.search_model_versions(f"name='{name}'")] == [version]
     client.delete_registered_model_alias(name, "challenger")
     client.delete_model_version(name, version)
     client.rename_registered_model(name, f"{name}-2")
@@ -70,8 +70,8 @@ def test_mlflows_own_client_works_through_all_of_it(guarded: Server, tmp_path: P
 
 def test_only_an_admin_makes_accounts(guarded: Server) -> None:
     for account in (TRAINER, REVIEWER):
-        made = ask(guarded, account, "POST", "users/create", username="somebody", password="of twelve letters")
-        assert made[0] == 403
+        created = ask(guarded, account, "POST", "users/create", username="somebody", password="of twelve letters")
+        assert created[0] == 403
         promoted = ask(guarded, account, "PATCH", "users/update-admin", username=account, is_admin="true")
         assert promoted[0] == 403
 
@@ -88,8 +88,8 @@ def test_a_restart_keeps_the_accounts_and_takes_the_teams_of_now(tmp_path: Path)
     try:
         for _ in range(8):  # whichever worker answers
             assert ask(server, REVIEWER, "GET", "registered-models/get?name=digits")[0] == 404
-            status, said = ask(server, TRAINER, "POST", ALIAS, name="digits", alias="champion", version="1")
-            assert (status, "reviewers of the team vision are nobody" in said) == (403, True)
+            status, message = ask(server, TRAINER, "POST", ALIAS, name="digits", alias="champion", version="1")
+            assert (status, "reviewers of the team vision are nobody" in message) == (403, True)
     finally:
         server.stop()
 
@@ -105,7 +105,7 @@ WRONG = {
     "no-key": ({"MLFLOW_FLASK_SERVER_SECRET_KEY": ""}, "MLFLOW_FLASK_SERVER_SECRET_KEY"),
     "few-threads": (
         {"UNDERSTUDY_MLFLOW_THREADS": "3"},
-        "UNDERSTUDY_MLFLOW_THREADS: '3' is no number of threads",
+        "UNDERSTUDY_MLFLOW_THREADS: '3' is not a number of threads; write 4 or more",
     ),
     "no-promotion-key": (
         {"UNDERSTUDY_PROMOTION_KEY": "no key at all"},
@@ -130,7 +130,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, "subprocess.
 def test_with_wrong_settings_it_says_so_once_and_does_not_start(
     outcomes: dict[str, "subprocess.CompletedProcess[str]"], name: str
 ) -> None:
-    outcome, (_, said) = outcomes[name], WRONG[name]
+    outcome, (_, message) = outcomes[name], WRONG[name]
     assert outcome.returncode == 1
-    assert said in outcome.stderr.partition("the MLflow server does not start: ")[2]
+    assert message in outcome.stderr.partition("the MLflow server does not start: ")[2]
     assert "Traceback" not in outcome.stderr

@@ -99,8 +99,8 @@ def test_making_and_deleting_are_lines(guarded: Server, changes: Changes, model:
         ("POST registered-models/rename", model, None),
         ("DELETE registered-models/delete", f"{model}-2", None),
     ]
-    made, deleted, renamed = lines[2], lines[3], lines[4]
-    assert (made["before"], made["after"]["version"]["number"]) == (
+    created, deleted, renamed = lines[2], lines[3], lines[4]
+    assert (created["before"], created["after"]["version"]["number"]) == (
         {"aliases": {}, "tags": {}, "description": ""},
         "1",
     )
@@ -119,8 +119,8 @@ def test_long_values_are_told_apart_in_a_state_and_not_repeated_by_each_change(
     tag("long", long)
     for number in range(2):
         tag("small", str(number))
-    made, *small = changes()[before:]
-    assert made["asked"]["value"] == long, "who wrote it is asked once"
+    created, *small = changes()[before:]
+    assert created["asked"]["value"] == long, "who wrote it is asked once"
     digest = {"sha256": sha256(long.encode()), "length": 5000}
     assert [line["after"]["tags"] for line in small] == [{"long": digest, "small": number} for number in "01"]
     for number in range(80):
@@ -166,8 +166,8 @@ def test_only_admins_read_the_audit(guarded: Server) -> None:
 
 def test_a_change_is_a_line_whatever_its_path_is_made_of(guarded: Server, changes: Changes) -> None:
     number = done(ask(guarded, TRAINER, "POST", "experiments/create", name=secrets.token_hex(4)))["experiment_id"]
-    made = done(ask(guarded, TRAINER, "POST", "logged-models", experiment_id=number, name="a"))["model"]["info"]
-    tags = f"logged-models/{made['model_id']}/tags"
+    created = done(ask(guarded, TRAINER, "POST", "logged-models", experiment_id=number, name="a"))["model"]["info"]
+    tags = f"logged-models/{created['model_id']}/tags"
     for key in ("plain", "trailing\n"):
         done(ask(guarded, TRAINER, "PATCH", tags, tags=[{"key": key, "value": "b"}]))
         done(ask(guarded, TRAINER, "DELETE", f"{tags}/{quote(key)}"))
@@ -178,8 +178,8 @@ def test_an_account_and_roles_that_a_token_brings_are_lines(guarded: Server, log
     before, name = len(changes()), f"lovelace-{secrets.token_hex(4)}"
     for groups in (["robot-people"], ["robot-people"], ["robot-people", "robot-leads"]):
         done(ask(guarded, f"Bearer {login.issue(name, *groups)}", "GET", "users/current"))
-    made, given = changes()[before:]
-    assert {(line["who"], line["where"]) for line in (made, given)} == {(f"person:{name}", "127.0.0.1")}
-    assert (made["what"], made["before"], made["after"]) == ("SIGN-IN users", None, {"is_admin": False})
+    created, given = changes()[before:]
+    assert {(line["who"], line["where"]) for line in (created, given)} == {(f"person:{name}", "127.0.0.1")}
+    assert (created["what"], created["before"], created["after"]) == ("SIGN-IN users", None, {"is_admin": False})
     assert given["what"] == "SIGN-IN roles"
     assert (given["before"], given["after"]) == ({"roles": []}, {"roles": ["team:robots:read"]})

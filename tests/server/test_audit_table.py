@@ -12,10 +12,10 @@ from understudy_server.audit_table import append, create_table, lines_after
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = create_engine(f"sqlite:///{tmp_path}/audit.db")
-    create_table(made)
-    yield made
-    made.dispose()
+    created = create_engine(f"sqlite:///{tmp_path}/audit.db")
+    create_table(created)
+    yield created
+    created.dispose()
 
 
 def test_many_that_write_at_once_make_one_chain(engine: Engine) -> None:

@@ -42,10 +42,10 @@ def nobodys_token(number: int) -> str:
 def test_an_api_server_that_does_not_answer_holds_up_nobody(
     guarded: Server, kubernetes: ApiServer, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    asked, go_on, reviewed = threading.Semaphore(0), threading.Event(), ApiServer.review
+    started, go_on, reviewed = threading.Semaphore(0), threading.Event(), ApiServer.review
 
     def slow(server: ApiServer, spec: dict[str, Any]) -> dict[str, Any]:
-        asked.release()
+        started.release()
         assert go_on.wait(60)
         return reviewed(server, spec)
 
@@ -54,12 +54,12 @@ def test_an_api_server_that_does_not_answer_holds_up_nobody(
         waiting = [pool.submit(status, guarded, path, nobodys_token(number)) for number in range(4)]
         try:
             for _ in range(4):
-                assert asked.acquire(timeout=60)
+                assert started.acquire(timeout=60)
             assert status(guarded, "/health", None) == 200
             assert ask(guarded, TRAINER, "GET", "experiments/search?max_results=1")[0] == 200
         finally:
             go_on.set()
-        assert {found.result() for found in waiting} == {401}
+        assert {answer.result() for answer in waiting} == {401}
 
 
 @pytest.mark.parametrize(

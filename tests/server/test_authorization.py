@@ -30,8 +30,8 @@ from understudy.registry.register import is_registered
 
 def experiment(server: Server) -> str:
     """A new experiment of the pipeline's account."""
-    made = ask(server, TRAINER, "POST", "experiments/create", name=f"experiment-{secrets.token_hex(4)}")
-    return str(done(made)["experiment_id"])
+    created = ask(server, TRAINER, "POST", "experiments/create", name=f"experiment-{secrets.token_hex(4)}")
+    return str(done(created)["experiment_id"])
 
 
 @pytest.fixture
@@ -54,18 +54,18 @@ def test_the_pipeline_registers_its_student_and_cannot_promote_it(
     uri = with_account(guarded, TRAINER)
     assert champion(uri, "digits") is None
     pipeline = make_pipeline(uri)
-    made = pipeline.register()
-    assert server_at(uri).aliases("digits") == {"challenger": made.version}
-    status, said = ask(guarded, TRAINER, "POST", ALIAS, name="digits", alias="champion", version="1")
+    created = pipeline.register()
+    assert server_at(uri).aliases("digits") == {"challenger": created.version}
+    status, message = ask(guarded, TRAINER, "POST", ALIAS, name="digits", alias="champion", version="1")
     assert status == 403
-    assert said.startswith("pipeline may not move the alias champion of digits")
-    assert REVIEWER in said
+    assert message.startswith("pipeline may not move the alias champion of digits")
+    assert REVIEWER in message
     done(ask(guarded, REVIEWER, "POST", ALIAS, name="digits", alias="champion", version="1"))
-    found = champion(with_account(guarded, READER), "digits")
-    assert found is not None
-    assert is_registered(uri, made, found.digest)
+    result = champion(with_account(guarded, READER), "digits")
+    assert result is not None
+    assert is_registered(uri, created, result.digest)
     again = pipeline.register(run=pipeline.new_run(), weights=b"better")
-    assert server_at(uri).aliases("digits") == {"challenger": again.version, "champion": made.version}
+    assert server_at(uri).aliases("digits") == {"challenger": again.version, "champion": created.version}
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -86,11 +86,11 @@ def test_the_pipeline_registers_its_student_and_cannot_promote_it(
 def test_no_request_of_others_moves_or_removes_the_champion(
     guarded: Server, model: str, account: str, method: str, endpoint: str, body: dict[str, str], api: str
 ) -> None:
-    status, said = ask(guarded, account, method, endpoint, api, name=model, **body)
+    status, message = ask(guarded, account, method, endpoint, api, name=model, **body)
     assert status == 403
-    assert said.startswith(f"{account} may not ")
-    assert "champion" in said
-    assert said.endswith("reviewers of the team vision are rita, somebody (UNDERSTUDY_ACCOUNTS of the server).")
+    assert message.startswith(f"{account} may not ")
+    assert "champion" in message
+    assert message.endswith("reviewers of the team vision are rita, somebody (UNDERSTUDY_ACCOUNTS of the server).")
     assert standing(guarded, model) == {"champion": "1", "challenger": "2"}
 
 
@@ -131,8 +131,8 @@ def test_an_admin_may_everything(guarded: Server, model: str) -> None:
 
 def test_what_is_not_there_is_answered_as_before(guarded: Server) -> None:
     for endpoint in ("registered-models/delete", "model-versions/delete"):
-        status, said = ask(guarded, TRAINER, "DELETE", endpoint, name="unheard of", version="1")
-        assert (status, "champion" in said) == (404, False)
+        status, message = ask(guarded, TRAINER, "DELETE", endpoint, name="unheard of", version="1")
+        assert (status, "champion" in message) == (404, False)
 
 
 def test_a_digest_is_given_with_the_version_and_stays(guarded: Server, model: str) -> None:
@@ -141,15 +141,15 @@ def test_a_digest_is_given_with_the_version_and_stays(guarded: Server, model: st
     source = {"source": run["artifact_uri"], "run_id": run["run_id"]}
     digest, given = "understudy.digest", {"understudy.digest": "e" * 64}
     own = [{"key": key, "value": value} for key, value in given.items()]
-    made = done(ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source, tags=own))
-    version = made["model_version"]["version"]
+    created = done(ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source, tags=own))
+    version = created["model_version"]["version"]
     for number in (version, "2"):  # one that has a digest, and one that has none
         named = {"name": model, "version": number, "key": digest}
         answers = [
             ask(guarded, TRAINER, "POST", "model-versions/set-tag", **named, value="0" * 64),
             ask(guarded, TRAINER, "DELETE", "model-versions/delete-tag", **named),
         ]
-        assert {(status, "stays as it is" in said) for status, said in answers} == {(400, True)}
+        assert {(status, "cannot be changed" in message) for status, message in answers} == {(400, True)}
     assert tags(guarded, model, version) == given
     done(ask(guarded, TRAINER, "POST", "model-versions/set-tag", name=model, version=version, key="a", value="b"))
 
@@ -172,8 +172,8 @@ CHANGES = [
 
 
 def tags(server: Server, name: str, version: str) -> dict[str, str]:
-    found = done(ask(server, READER, "GET", f"model-versions/get?name={name}&version={version}"))["model_version"]
-    return {tag["key"]: tag["value"] for tag in found.get("tags", ())}
+    result = done(ask(server, READER, "GET", f"model-versions/get?name={name}&version={version}"))["model_version"]
+    return {tag["key"]: tag["value"] for tag in result.get("tags", ())}
 
 
 PROMOTED = "understudy.promoted"
@@ -188,16 +188,16 @@ def test_what_was_promoted_is_changed_by_no_account_that_made_it(guarded: Server
     assert before["understudy.promoted"].startswith(f"by {REVIEWER} at 20")
     for account in (TRAINER, READER):
         for method, endpoint, body in CHANGES:
-            status, said = ask(guarded, account, method, endpoint, name=model, **body)
-            assert status == 403, (endpoint, said)
-            assert "promoted" in said
+            status, message = ask(guarded, account, method, endpoint, name=model, **body)
+            assert status == 403, (endpoint, message)
+            assert "promoted" in message
     assert tags(guarded, model, "1") == before
 
 
 def test_a_promoted_version_is_not_archived_for_another(guarded: Server, model: str) -> None:
     stage = {"version": "2", "stage": "Production", "archive_existing_versions": True}
-    status, said = ask(guarded, TRAINER, "POST", "model-versions/transition-stage", name=model, **stage)
-    assert (status, "archive the other versions" in said) == (403, True)
+    status, message = ask(guarded, TRAINER, "POST", "model-versions/transition-stage", name=model, **stage)
+    assert (status, "archive the other versions" in message) == (403, True)
 
 
 def test_the_champion_of_an_older_server_is_marked_when_it_goes(guarded: Server, model: str) -> None:
@@ -235,21 +235,21 @@ def test_a_version_that_was_not_promoted_is_its_accounts_own(guarded: Server, mo
 
 def test_only_the_server_says_what_was_promoted(guarded: Server, model: str) -> None:
     mark = {"key": "understudy.promoted", "value": "by rita"}
-    status, said = ask(guarded, TRAINER, "POST", "model-versions/set-tag", name=model, version="2", **mark)
-    assert (status, "may not set the tag understudy.promoted" in said) == (403, True)
+    status, message = ask(guarded, TRAINER, "POST", "model-versions/set-tag", name=model, version="2", **mark)
+    assert (status, "may not set the tag understudy.promoted" in message) == (403, True)
     for endpoint, body in (
         ("registered-models/create", {"name": f"{model}-marked"}),
         ("model-versions/create", {"name": model, "source": "models:/m-1"}),
     ):
-        status, said = ask(guarded, TRAINER, "POST", endpoint, **body, tags=[mark])
-        assert (status, said) == (400, "only the server sets the tag understudy.promoted")
+        status, message = ask(guarded, TRAINER, "POST", endpoint, **body, tags=[mark])
+        assert (status, message) == (400, "only the server sets the tag understudy.promoted")
 
 
 @pytest.mark.parametrize("alias", ["champıon", "champi0n", "champoin", "champion\n"])
 def test_an_alias_that_looks_like_the_champion_is_refused(guarded: Server, model: str, alias: str) -> None:
-    status, said = ask(guarded, TRAINER, "POST", ALIAS, name=model, alias=alias, version="2")
+    status, message = ask(guarded, TRAINER, "POST", ALIAS, name=model, alias=alias, version="2")
     assert status == 400
-    assert "look" in said
+    assert "look" in message
     assert standing(guarded, model) == {"champion": "1", "challenger": "2"}
 
 
@@ -283,20 +283,20 @@ ELSEWHERE = [
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("address", ELSEWHERE)
 def test_files_from_elsewhere_are_refused(guarded: Server, model: str, address: str, api: str) -> None:
-    status, said = ask(guarded, TRAINER, "POST", "model-versions/create", api, name=model, source=address)
-    assert (status, said.startswith("source: ")) == (400, True), said
+    status, message = ask(guarded, TRAINER, "POST", "model-versions/create", api, name=model, source=address)
+    assert (status, message.startswith("source: ")) == (400, True), message
     named = {"name": secrets.token_hex(4), "artifact_location": address}
-    status, said = ask(guarded, TRAINER, "POST", "experiments/create", api, **named)
-    assert (status, said.startswith("artifact_location: ")) == (400, True), said
+    status, message = ask(guarded, TRAINER, "POST", "experiments/create", api, **named)
+    assert (status, message.startswith("artifact_location: ")) == (400, True), message
 
 
 def test_an_older_experiment_that_lies_elsewhere_gives_no_version(guarded: Server, model: str) -> None:
     place = {"name": secrets.token_hex(4), "artifact_location": "s3://somebody-else/runs"}
-    made = done(ask(guarded, ADMIN, "POST", "experiments/create", **place))["experiment_id"]
-    run = done(ask(guarded, ADMIN, "POST", "runs/create", experiment_id=made))["run"]["info"]
+    created = done(ask(guarded, ADMIN, "POST", "experiments/create", **place))["experiment_id"]
+    run = done(ask(guarded, ADMIN, "POST", "runs/create", experiment_id=created))["run"]["info"]
     source = {"source": f"{run['artifact_uri']}/model", "run_id": run["run_id"]}
-    status, said = ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source)
-    assert (status, "lies outside of this server's artifacts" in said) == (400, True)
+    status, message = ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source)
+    assert (status, "lies outside of this server's artifacts" in message) == (400, True)
 
 
 @pytest.mark.parametrize("tag", ["mlflow.prompt.is_prompt", "mlflow.prompt.text"])
@@ -312,24 +312,24 @@ def test_what_hides_a_model_or_version_from_every_list_is_refused(guarded: Serve
         ("registered-models/set-tag", {"name": model, **marked}),
         ("model-versions/set-tag", {"name": model, "version": "1", **marked}),
     ):
-        status, said = ask(guarded, TRAINER, "POST", endpoint, **named)
-        assert (status, said) == (400, f"tags: {tag} is for prompts, which this server has none of")
+        status, message = ask(guarded, TRAINER, "POST", endpoint, **named)
+        assert (status, message) == (400, f"tags: {tag} is for prompts, and this server has no prompts")
 
 
 def test_files_that_are_looked_up_anew_become_no_version_and_no_champion(guarded: Server) -> None:
     """MLflow reads runs:/RUN/NAME as the run's logged model NAME, too, which whoever writes to the run makes later."""
     name = f"loose-{secrets.token_hex(4)}"
-    made = done(ask(guarded, TRAINER, "POST", "experiments/create", name=name))["experiment_id"]
-    run = done(ask(guarded, TRAINER, "POST", "runs/create", experiment_id=made))["run"]["info"]["run_id"]
+    created = done(ask(guarded, TRAINER, "POST", "experiments/create", name=name))["experiment_id"]
+    run = done(ask(guarded, TRAINER, "POST", "runs/create", experiment_id=created))["run"]["info"]["run_id"]
     done(ask(guarded, TRAINER, "POST", "registered-models/create", name=name))
     loose = {"name": name, "source": f"runs:/{run}/code", "run_id": run}
-    status, said = ask(guarded, TRAINER, "POST", "model-versions/create", **loose)
-    assert (status, "is looked up anew whenever it is read" in said) == (400, True)
+    status, message = ask(guarded, TRAINER, "POST", "model-versions/create", **loose)
+    assert (status, "is resolved again whenever it is read" in message) == (400, True)
     done(ask(guarded, ADMIN, "POST", "model-versions/create", **loose))  # as there may be one from before
-    status, said = ask(guarded, REVIEWER, "POST", ALIAS, name=name, alias="champion", version="1")
-    assert (status, "make a version that names the files themselves" in said) == (400, True)
+    status, message = ask(guarded, REVIEWER, "POST", ALIAS, name=name, alias="champion", version="1")
+    assert (status, "create a version that names the files themselves" in message) == (400, True)
     other = ask(guarded, STRANGER, "POST", ALIAS, name=name, alias="champion", version="1")
-    assert "looked up" not in other[1], "who may not promote learns nothing of it"
+    assert "resolved again" not in other[1], "who may not promote learns nothing of it"
 
 
 def test_a_copy_of_a_version_is_a_source(guarded: Server, model: str) -> None:

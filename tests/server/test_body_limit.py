@@ -1,4 +1,4 @@
-"""How much a request may bring, to a real server, before and after it has an account."""
+"""How long a request's body may be, on a real server, before and after it has an account."""
 
 import asyncio
 import json
@@ -46,8 +46,8 @@ def post(server: Server, body: bytes, path: str = SEARCH) -> tuple[int, str]:
 
 @pytest.mark.parametrize("path", [SEARCH, SEARCH.replace("api", "ajax-api"), "/graphql"])
 def test_who_has_no_account_cannot_fill_the_servers_memory(guarded: Server, path: str) -> None:
-    status, said = ask_with(guarded, "POST", path, {"Content-Length": str(LIMIT + 1)})
-    assert (status, "a request may bring" in said) == (413, True)
+    status, text = ask_with(guarded, "POST", path, {"Content-Length": str(LIMIT + 1)})
+    assert (status, "a body has at most" in text) == (413, True)
 
 
 def test_a_body_of_who_has_no_account_is_refused_before_it_comes(guarded: Server) -> None:
@@ -58,16 +58,16 @@ def test_a_body_of_who_has_no_account_is_refused_before_it_comes(guarded: Server
 
 def test_a_query_of_graphql_is_short(guarded: Server) -> None:
     query = json.dumps({"query": "{" + "a " * 2**15 + "}"}).encode()
-    status, said = post(guarded, query, "/graphql")
-    assert (status, "a request may bring 65536 bytes" in said) == (413, True)
+    status, text = post(guarded, query, "/graphql")
+    assert (status, "a body has at most 65536 bytes" in text) == (413, True)
     short = json.dumps({"query": "{mlflowSearchModelVersions(input: {}) {modelVersions {name}}}"}).encode()
     assert post(guarded, short, "/graphql")[0] == 200
 
 
 def test_a_body_of_unsaid_length_is_counted_as_it_comes(guarded: Server) -> None:
     pieces = [b"%x\r\n%b\r\n" % (len(PIECE), PIECE)] * (LIMIT // len(PIECE) + 1)
-    status, said = ask_with(guarded, "POST", SEARCH, {**TRAINERS, "Transfer-Encoding": "chunked"}, *pieces)
-    assert (status, "a request may bring" in said) == (413, True)
+    status, text = ask_with(guarded, "POST", SEARCH, {**TRAINERS, "Transfer-Encoding": "chunked"}, *pieces)
+    assert (status, "a body has at most" in text) == (413, True)
 
 
 def test_a_file_of_who_has_no_account_is_refused_before_it_comes(guarded: Server) -> None:
@@ -80,14 +80,14 @@ def test_a_body_as_large_as_it_may_be_is_read(guarded: Server) -> None:
 
 
 def test_a_body_that_is_nested_too_deep_is_refused_in_words(guarded: Server) -> None:
-    status, said = post(guarded, b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
-    assert (status, "nested" in said) == (400, True)
+    status, text = post(guarded, b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    assert (status, "nested" in text) == (400, True)
 
 
 def test_a_file_may_be_larger(guarded: Server) -> None:
     client = connect(with_account(guarded, TRAINER))
-    made = done(ask(guarded, TRAINER, "POST", "experiments/create", name=f"large-{secrets.token_hex(4)}"))
-    run = client.create_run(made["experiment_id"]).info.run_id
+    created = done(ask(guarded, TRAINER, "POST", "experiments/create", name=f"large-{secrets.token_hex(4)}"))
+    run = client.create_run(created["experiment_id"]).info.run_id
     client.log_text(run, "x" * (LIMIT + 1), "large.txt")
     assert [file.file_size for file in client.list_artifacts(run)] == [LIMIT + 1]
 
@@ -97,7 +97,7 @@ def test_a_file_may_be_larger(guarded: Server) -> None:
 
 async def answered(limit: BodyLimit, *pieces: bytes) -> int:
     """The status for a body of 1 MiB of which these pieces come."""
-    coming, said = list(pieces), []
+    coming, sent = list(pieces), []
 
     async def receive() -> Message:
         if not coming:
@@ -105,11 +105,11 @@ async def answered(limit: BodyLimit, *pieces: bytes) -> int:
         return {"type": "http.request", "body": coming.pop(0), "more_body": True}
 
     async def send(message: Message) -> None:
-        said.append(message)
+        sent.append(message)
 
     headers = [(b"content-length", str(2**20).encode())]
     await limit({"type": "http", "method": "POST", "path": SEARCH, "headers": headers}, receive, send)
-    return int(said[0]["status"])
+    return int(sent[0]["status"])
 
 
 async def reading(scope: Scope, receive: Receive, send: Send) -> None:

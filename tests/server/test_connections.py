@@ -84,10 +84,10 @@ def database() -> Iterator[str]:
 @pytest.fixture
 def server(database: str, kubernetes: ApiServer, tmp_path: Path) -> Iterator[Server]:
     settings = {**SETTINGS, **kubernetes.environment, "MLFLOW_BACKEND_STORE_URI": database}
-    found = start_server(tmp_path, COMMAND, **settings)
-    make_accounts(found, TRAINER)
-    yield found
-    found.stop()
+    running = start_server(tmp_path, COMMAND, **settings)
+    make_accounts(running, TRAINER)
+    yield running
+    running.stop()
 
 
 @pytest.mark.full
@@ -99,8 +99,8 @@ def test_each_request_at_work_has_its_two_connections_and_the_others_wait(
     engine = create_engine(database, poolclass=NullPool)
 
     def begun(account: str) -> str:
-        made = done(ask(server, account, "POST", "experiments/create", name=secrets.token_hex(8)))
-        run = done(ask(server, account, "POST", "runs/create", experiment_id=made["experiment_id"]))["run"]["info"]
+        created = done(ask(server, account, "POST", "experiments/create", name=secrets.token_hex(8)))
+        run = done(ask(server, account, "POST", "runs/create", experiment_id=created["experiment_id"]))["run"]["info"]
         return str(run["run_id"])
 
     def log(account: str, run: str) -> None:

@@ -84,9 +84,9 @@ def gc(server: Server, *options: str) -> "subprocess.CompletedProcess[str]":
 
 
 def lines(server: Server, *options: str) -> set[str]:
-    said = gc(server, *options)
-    assert said.returncode == 0, said.stderr
-    return set(said.stdout.splitlines())
+    outcome = gc(server, *options)
+    assert outcome.returncode == 0, outcome.stderr
+    return set(outcome.stdout.splitlines())
 
 
 def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_that_is_old_goes(
@@ -95,9 +95,9 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
     monkeypatch.setenv(PUBLIC, PUBLIC_KEY)
     uri = with_account(own, TRAINER)
     names = ("deleted-before", "deleted-after", "challenger", "stray")
-    made = {name: Pipeline(tmp_path / name, uri, {**RECIPE, "name": name}).register() for name in names}
+    created = {name: Pipeline(tmp_path / name, uri, {**RECIPE, "name": name}).register() for name in names}
     admin = connect(with_account(own, ADMIN))
-    versions = {name: admin.get_model_version(name, it.version) for name, it in made.items()}
+    versions = {name: admin.get_model_version(name, it.version) for name, it in created.items()}
 
     def delete(name: str) -> None:
         admin.delete_logged_model(versions[name].source.removeprefix("models:/"))
@@ -105,33 +105,33 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
 
     delete("deleted-before")
     for name in names[:2]:
-        done(ask(own, REVIEWER, "POST", ALIAS, name=name, alias="champion", version=made[name].version))
+        done(ask(own, REVIEWER, "POST", ALIAS, name=name, alias="champion", version=created[name].version))
     for name in names[1:]:
         delete(name)
     admin.delete_registered_model("stray")
     empty = admin.create_experiment("to go")
     run = admin.create_run(empty).info.run_id
-    for experiment in (empty, admin.get_run(made["challenger"].parent_run_id).info.experiment_id):
+    for experiment in (empty, admin.get_run(created["challenger"].parent_run_id).info.experiment_id):
         admin.delete_experiment(experiment)
 
     assert not [line for line in lines(own, "--days", "7", "--yes") if line.startswith("removed")], "too young"
     age(own)
-    said = lines(own, "--days", "7", "--yes")
+    printed = lines(own, "--days", "7", "--yes")
     stray = versions.pop("stray")
     gone = [f"logged model {stray.source.removeprefix('models:/')}", f"run {stray.run_id}"]
     gone += [f"run {run}", f"experiment {empty}"]
-    assert {f"removed: {it}" for it in gone} <= said
+    assert {f"removed: {it}" for it in gone} <= printed
     files = own.folder / "files"
     assert not list(files.glob(f"*/{stray.run_id}/artifacts"))
     for name, version in versions.items():
-        assert any(line.startswith(f"kept: run {version.run_id}; version 1 of {name}") for line in said)
-        assert not [line for line in said if line.startswith("removed") and version.run_id in line]
+        assert any(line.startswith(f"kept: run {version.run_id}; version 1 of {name}") for line in printed)
+        assert not [line for line in printed if line.startswith("removed") and version.run_id in line]
         assert list(files.glob(f"*/{version.run_id}/artifacts/verdict.json"))
     for name in names[:2]:
-        found = champion(uri, name)
-        assert found is not None
+        result = champion(uri, name)
+        assert result is not None
         (tmp_path / f"fetched-{name}").mkdir()
-        assert fetch(uri, found, tmp_path / f"fetched-{name}").files
+        assert fetch(uri, result, tmp_path / f"fetched-{name}").files
 
 
 MEANWHILE = [(RESTORED, "active"), (MADE, "deleted"), (HIDDEN, "deleted")]
@@ -146,6 +146,6 @@ def test_what_is_restored_or_made_a_version_of_after_the_list_was_made_stays(own
 
 
 def test_a_grace_period_below_a_week_is_refused(own: Server) -> None:
-    said = gc(own, "--days", "1", "--yes")
-    assert said.returncode == 1
-    assert "--days: give 7 or more" in said.stderr
+    outcome = gc(own, "--days", "1", "--yes")
+    assert outcome.returncode == 1
+    assert "--days: give 7 or more" in outcome.stderr

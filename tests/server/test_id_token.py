@@ -45,7 +45,7 @@ def test_a_token_names_a_person_and_their_groups(provider: Issuer) -> None:
         ({"sub": ""}, "no claim sub"),
         ({"sub": "a\nb"}, "cannot be an account's name"),
         ({"sub": "a" * 255}, "cannot be an account's name"),
-        ({"groups": "leads"}, "no list of groups"),
+        ({"groups": "leads"}, "not a list of groups"),
     ],
 )
 def test_a_token_that_is_not_for_this_server_is_refused(provider: Issuer, changed: dict[str, Any], said: str) -> None:
@@ -69,12 +69,12 @@ def test_nobody_else_signs_for_the_issuer(provider: Issuer) -> None:
 
 
 def test_an_email_counts_only_when_it_was_verified(provider: Issuer) -> None:
-    asked = people(provider, name_claim="email")
+    by_email = people(provider, name_claim="email")
     good = provider.issue("1", email="rita@example.com", email_verified=True)
-    assert person(good, asked).name == "person:rita@example.com"
+    assert person(good, by_email).name == "person:rita@example.com"
     for said in ({}, {"email_verified": False}, {"email_verified": "true"}):
         with pytest.raises(TokenRefusedError, match="was not verified"):
-            person(provider.issue("1", email="rita@example.com", **said), asked)
+            person(provider.issue("1", email="rita@example.com", **said), by_email)
 
 
 def test_an_issuer_that_cannot_be_asked_is_no_refusal() -> None:

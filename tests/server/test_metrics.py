@@ -36,12 +36,12 @@ def where() -> str:
 
 @pytest.fixture(scope="module")
 def server(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = start_server(
+    running = start_server(
         tmp_path_factory.mktemp("measured"), (*COMMAND, "--workers", "1"), **SETTINGS, **{VARIABLE: where}
     )
-    make_accounts(found, TRAINER)
-    yield found
-    found.stop()
+    make_accounts(running, TRAINER)
+    yield running
+    running.stop()
 
 
 def scrape(where: str) -> str:
@@ -112,9 +112,9 @@ def test_a_client_cannot_make_series(server: Server, where: str) -> None:
 
 def test_there_is_nothing_of_it_where_people_come(server: Server) -> None:
     for account in (None, ADMIN):
-        status, said = ask(server, account, "GET", "metrics", api="..")
+        status, message = ask(server, account, "GET", "metrics", api="..")
         assert status == 404
-        assert "understudy_mlflow_requests" not in said
+        assert "understudy_mlflow_requests" not in message
 
 
 def test_without_the_variable_nothing_listens(guarded: Server) -> None:
@@ -136,7 +136,7 @@ def test_a_second_worker_would_count_by_itself_and_is_refused(tmp_path: Any) -> 
         )
         command = [sys.executable, "-W", "ignore", "-c", code]
         outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "this address is taken; a server that is measured has --workers=1" in outcome.stderr
+    assert "this address is in use; a server with metrics needs --workers=1" in outcome.stderr
     assert outcome.returncode == 1
 
 

@@ -24,6 +24,6 @@ def test_a_role_that_another_request_gave_meanwhile_is_there(tmp_path: Path, mon
     user, role = store.create_user("rita", "password-of-rita").id, store.create_role("team:vision:read", "default").id
     for _ in range(2):
         ownership._unless_existing(partial(assign, store, user, role))
-    assert [found.id for found in store.list_user_roles(user)] == [role]
+    assert [result.id for result in store.list_user_roles(user)] == [role]
     with pytest.raises(Exception, match="FOREIGN KEY"):
         ownership._unless_existing(partial(assign, store, user, role + 1))

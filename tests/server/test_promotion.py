@@ -40,19 +40,19 @@ from understudy.registry.version_files import files_digest
 @pytest.fixture
 def champions(guarded: Server, make_pipeline: Callable[..., Pipeline]) -> tuple[str, str]:
     """The server as a reader, and the name of a model with a champion."""
-    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "signed"}).register(
+    created = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "signed"}).register(
         weights=secrets.token_bytes(4)
     )
-    done(ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
-    return with_account(guarded, TRAINER), made.name
+    done(ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version))
+    return with_account(guarded, TRAINER), created.name
 
 
 def test_a_champion_is_signed_and_whoever_has_the_key_checks_it(
     champions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PUBLIC, PUBLIC_KEY)
-    found = champion(*champions)
-    assert found is not None
+    result = champion(*champions)
+    assert result is not None
     monkeypatch.setenv(PUBLIC, key_pair()[1])
     with pytest.raises(UnderstudyError, match=r"version \d+, has no valid signature \(understudy\.signature\)"):
         champion(*champions)
@@ -109,11 +109,11 @@ def test_nobody_else_sets_a_signature(guarded: Server, champions: tuple[str, str
 def test_files_in_git_promote_with_a_reviewers_account_and_with_no_other(
     guarded: Server, make_pipeline: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
-    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "by-commit"}).register()
-    digest = (server_at(with_account(guarded, TRAINER)).version_tags(made.name, str(made.version)) or {})[DIGEST]
+    created = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "by-commit"}).register()
+    digest = (server_at(with_account(guarded, TRAINER)).version_tags(created.name, str(created.version)) or {})[DIGEST]
     admin = with_account(guarded, ADMIN)
-    files = files_digest(admin, made.name, str(made.version), digest)
-    promotion = Promotion(model=made.name, version=str(made.version), digest=digest, files=files)
+    files = files_digest(admin, created.name, str(created.version), digest)
+    promotion = Promotion(model=created.name, version=str(created.version), digest=digest, files=files)
     for name in ("rita", "sam"):
         promotion = promotion.approved_by(name, KEYS[name])
     (folder_of(tmp_path / "promotions") / "by-commit.yaml").write_text(promotion.text())
@@ -140,9 +140,9 @@ def test_what_was_promoted_on_an_older_server_is_kept_from_the_next_start_on(tmp
     unsigned = {**SETTINGS, "UNDERSTUDY_PROMOTION_KEY": ""}
     server = start_server(tmp_path, COMMAND, **unsigned)
     make_accounts(server, TRAINER, REVIEWER)
-    made = Pipeline(tmp_path / "pipeline", with_account(server, TRAINER)).register()
-    done(ask(server, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
-    assert SIGNATURE not in connect(with_account(server, ADMIN)).get_model_version(made.name, made.version).tags
+    created = Pipeline(tmp_path / "pipeline", with_account(server, TRAINER)).register()
+    done(ask(server, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version))
+    assert SIGNATURE not in connect(with_account(server, ADMIN)).get_model_version(created.name, created.version).tags
     server.stop()
     database = sqlite3.connect(tmp_path / "server.db")
     assert database.execute("delete from understudy_kept").rowcount
@@ -150,9 +150,9 @@ def test_what_was_promoted_on_an_older_server_is_kept_from_the_next_start_on(tmp
     database.close()
     server = start_server(tmp_path, COMMAND, **{**SETTINGS, "UNDERSTUDY_PROMOTION_KEY": PROMOTION_KEY})
     try:
-        run = connect(with_account(server, ADMIN)).get_model_version(made.name, made.version).run_id
+        run = connect(with_account(server, ADMIN)).get_model_version(created.name, created.version).run_id
         assert ask(server, TRAINER, "POST", "runs/delete", run_id=run)[0] == 403
-        done(ask(server, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
-        assert SIGNATURE in connect(with_account(server, ADMIN)).get_model_version(made.name, made.version).tags
+        done(ask(server, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version))
+        assert SIGNATURE in connect(with_account(server, ADMIN)).get_model_version(created.name, created.version).tags
     finally:
         server.stop()

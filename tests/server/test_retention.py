@@ -39,14 +39,14 @@ class Promoted:
 def promoted(guarded: Server, tmp_path_factory: pytest.TempPathFactory) -> Promoted:
     """A student of the pipeline that was promoted, and of which the alias moved on since."""
     pipeline = Pipeline(tmp_path_factory.mktemp("kept"), with_account(guarded, TRAINER), {**RECIPE, "name": "kept"})
-    made = pipeline.register()
-    done(ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
-    done(ask(guarded, REVIEWER, "DELETE", ALIAS, name=made.name, alias="champion"))
+    created = pipeline.register()
+    done(ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version))
+    done(ask(guarded, REVIEWER, "DELETE", ALIAS, name=created.name, alias="champion"))
     client = connect(with_account(guarded, ADMIN))
-    version = client.get_model_version(made.name, made.version)
+    version = client.get_model_version(created.name, created.version)
     logged = client.get_logged_model(version.source.removeprefix("models:/"))
     files = str(logged.artifact_location).removeprefix("mlflow-artifacts:/")
-    return Promoted(made.name, made.version, version.run_id, logged.experiment_id, logged.model_id, files)
+    return Promoted(created.name, created.version, version.run_id, logged.experiment_id, logged.model_id, files)
 
 
 def put(
@@ -108,8 +108,8 @@ def test_what_a_promoted_version_needs_is_changed_by_nobody(
 ) -> None:
     where = endpoint.replace("{model}", promoted.logged_model)
     for account in (TRAINER, REVIEWER, READER):
-        status, said = ask(guarded, account, method, where, api, **body(promoted))
-        assert (status, "stays as it is: version " in said) == (403, True), said
+        status, message = ask(guarded, account, method, where, api, **body(promoted))
+        assert (status, "cannot be changed: version " in message) == (403, True), message
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -130,9 +130,11 @@ def test_its_files_are_replaced_by_nobody(guarded: Server, promoted: Promoted, s
 def test_an_upload_that_began_before_the_promotion_ends_in_nothing(
     guarded: Server, make_pipeline: Callable[..., Pipeline]
 ) -> None:
-    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "slow"}).register(weights=b"slow")
+    created = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "slow"}).register(weights=b"slow")
     client = connect(with_account(guarded, ADMIN))
-    logged = client.get_logged_model(client.get_model_version(made.name, made.version).source.removeprefix("models:/"))
+    logged = client.get_logged_model(
+        client.get_model_version(created.name, created.version).source.removeprefix("models:/")
+    )
     place = f"{str(logged.artifact_location).removeprefix('mlflow-artifacts:/')}/MLmodel"
     netloc = urlsplit(guarded.uri).netloc
     token = base64.b64encode(f"{TRAINER}:password-of-{TRAINER}".encode()).decode()
@@ -140,11 +142,11 @@ def test_an_upload_that_began_before_the_promotion_ends_in_nothing(
     with socket.create_connection((netloc.split(":")[0], int(netloc.split(":")[1])), timeout=30) as slow:
         slow.sendall(f"{head}Authorization: Basic {token}\r\nContent-Length: 8\r\n\r\nevil".encode())
         time.sleep(1)  # until the server has begun with it
-        done(ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
+        done(ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version))
         slow.sendall(b"bad!")
         assert slow.recv(300).split()[1] == b"403"
-    with urlopen(Request(f"{guarded.uri}/{APIS[0]}/mlflow-artifacts/artifacts/{place}", headers=auth())) as found:
-        assert b"evil" not in found.read()
+    with urlopen(Request(f"{guarded.uri}/{APIS[0]}/mlflow-artifacts/artifacts/{place}", headers=auth())) as result:
+        assert b"evil" not in result.read()
 
 
 def auth(account: str = READER) -> dict[str, str]:
@@ -158,21 +160,21 @@ def test_somebody_elses_run_is_no_evidence_of_ones_own_version(guarded: Server, 
     experiment = done(ask(guarded, READER, "POST", "experiments/create", name=own))["experiment_id"]
     run = done(ask(guarded, READER, "POST", "runs/create", experiment_id=experiment))["run"]["info"]
     source = {"name": own, "source": f"{run['artifact_uri']}/model"}
-    status, said = ask(guarded, READER, "POST", "model-versions/create", **source, run_id=promoted.run)
-    assert (status, said.startswith("run_id: ")) == (400, True), said
+    status, message = ask(guarded, READER, "POST", "model-versions/create", **source, run_id=promoted.run)
+    assert (status, message.startswith("run_id: ")) == (400, True), message
     done(ask(guarded, READER, "POST", "model-versions/create", **source, run_id=run["run_id"]))
 
 
 def test_the_run_that_made_a_logged_model_is_kept_whichever_run_the_version_names(
     guarded: Server, make_pipeline: Callable[..., Pipeline]
 ) -> None:
-    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "two-runs"}).register(weights=b"two")
+    created = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "two-runs"}).register(weights=b"two")
     client = connect(with_account(guarded, TRAINER))
-    version = client.get_model_version(made.name, made.version)
+    version = client.get_model_version(created.name, created.version)
     other = client.create_run(client.get_run(version.run_id).info.experiment_id)
     logged = version.source.removeprefix("models:/")
-    again = client.create_model_version(made.name, version.source, run_id=other.info.run_id, model_id=logged)
-    done(ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=str(again.version)))
+    again = client.create_model_version(created.name, version.source, run_id=other.info.run_id, model_id=logged)
+    done(ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=str(again.version)))
     for run in (version.run_id, other.info.run_id):
         assert ask(guarded, TRAINER, "POST", "runs/delete", run_id=run)[0] == 403
 
@@ -190,9 +192,9 @@ def test_the_files_are_those_that_were_promoted(guarded: Server, promoted: Promo
 def test_what_was_not_promoted_is_its_accounts_own(
     guarded: Server, promoted: Promoted, make_pipeline: Callable[..., Pipeline]
 ) -> None:
-    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "kept"}).register(weights=b"another")
+    created = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "kept"}).register(weights=b"another")
     client = connect(with_account(guarded, TRAINER))
-    version = client.get_model_version(made.name, made.version)
+    version = client.get_model_version(created.name, created.version)
     client.set_tag(version.run_id, "a", "b")
     assert put(guarded, TRAINER, f"{promoted.experiment}/{version.run_id}/artifacts/verdict.json") == 200
     assert put(guarded, TRAINER, f"{promoted.experiment}/models/{promoted.logged_model}-not/artifacts/a") == 200
@@ -201,12 +203,12 @@ def test_what_was_not_promoted_is_its_accounts_own(
 
 
 def test_an_admin_may(guarded: Server, make_pipeline: Callable[..., Pipeline]) -> None:
-    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "kept"}).register(
+    created = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "kept"}).register(
         weights=secrets.token_bytes(4)
     )
-    done(ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
+    done(ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version))
     client = connect(with_account(guarded, ADMIN))
-    client.set_tag(client.get_model_version(made.name, made.version).run_id, "a", "b")
+    client.set_tag(client.get_model_version(created.name, created.version).run_id, "a", "b")
 
 
 # What the rule rests on
@@ -237,9 +239,11 @@ for path, kind, methods in handlers.get_service_endpoints(MlflowService, lambda 
 
 
 def test_every_other_request_that_is_served_changes_none_of_it() -> None:
-    told = subprocess.run([sys.executable, "-W", "ignore", "-c", REQUESTS], capture_output=True, text=True, check=True)
+    output = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", REQUESTS], capture_output=True, text=True, check=True
+    )
     front, unguarded = allowed_routes(), set()
-    for path, kind, methods, guarded in map(json.loads, told.stdout.splitlines()):
+    for path, kind, methods, guarded in map(json.loads, output.stdout.splitlines()):
         concrete = re.sub("<[^>]+>", "x", path)
         passes = any(route.path.fullmatch(concrete) and set(methods) & route.methods for route in front)
         if passes and set(methods) != {"GET"} and not guarded:

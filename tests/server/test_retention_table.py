@@ -10,10 +10,10 @@ from understudy_server.retention_table import create_table, needed_by, retain
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = create_engine(f"sqlite:///{tmp_path}/kept.db")
-    create_table(made)
-    yield made
-    made.dispose()
+    created = create_engine(f"sqlite:///{tmp_path}/kept.db")
+    create_table(created)
+    yield created
+    created.dispose()
 
 
 def test_what_is_kept_says_who_needs_it(engine: Engine) -> None:

@@ -125,6 +125,6 @@ def test_the_server_does_not_start_on_an_older_database(schema: ModuleType, tmp_
     older(uri).dispose()
     command = [sys.executable, "-W", "ignore", "-m", "understudy_server.app", "--port", "0"]
     environment = {**os.environ, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri}
-    said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=500)
-    assert said.returncode == 1
-    assert "the MLflow server does not start: MLFLOW_BACKEND_STORE_URI: the database has the schema" in said.stderr
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=500)
+    assert outcome.returncode == 1
+    assert "the MLflow server does not start: MLFLOW_BACKEND_STORE_URI: the database has the schema" in outcome.stderr

@@ -16,19 +16,19 @@ SECRET = "hunter7"
 TAGS = [{"key": "secret", "value": SECRET}]
 
 
-def search(server: Server, account: str, endpoint: str, **asked: Any) -> Any:
+def search(server: Server, account: str, endpoint: str, **parameters: Any) -> Any:
     """By a GET for models and versions, by a POST for experiments and logged models."""
     if endpoint.startswith(("registered", "model-")):
-        return done(ask(server, account, "GET", f"{endpoint}/search?{urlencode(asked)}"))
-    return done(ask(server, account, "POST", f"{endpoint}/search", **asked))
+        return done(ask(server, account, "GET", f"{endpoint}/search?{urlencode(parameters)}"))
+    return done(ask(server, account, "POST", f"{endpoint}/search", **parameters))
 
 
-def pages(server: Server, account: str, endpoint: str, kind: str, **asked: Any) -> Iterator[list[Any]]:
+def pages(server: Server, account: str, endpoint: str, kind: str, **parameters: Any) -> Iterator[list[Any]]:
     token = ""
     while True:
-        found = search(server, account, endpoint, **asked, **({"page_token": token} if token else {}))
-        yield found.get(kind, [])
-        token = found.get("next_page_token", "")
+        result = search(server, account, endpoint, **parameters, **({"page_token": token} if token else {}))
+        yield result.get(kind, [])
+        token = result.get("next_page_token", "")
         if not token:
             return
 
@@ -60,9 +60,9 @@ def test_a_search_for_versions_of_another_team_is_answered_as_one_for_nothing(gu
     for filtered in (f"name = '{name}'", f"name LIKE '{name[:-1]}%'", f"tags.`secret` LIKE 'h%' AND name = '{name}'"):
         for account in (STRANGER, nemo):
             assert search(guarded, account, "model-versions", filter=filtered, max_results=1) == {}
-        found = search(guarded, TRAINER, "model-versions", filter=filtered, max_results=1)
-        assert len(found["model_versions"]) == 1
-        assert found["next_page_token"]
+        result = search(guarded, TRAINER, "model-versions", filter=filtered, max_results=1)
+        assert len(result["model_versions"]) == 1
+        assert result["next_page_token"]
 
 
 def test_a_page_of_graphql_tells_nothing_of_versions_of_another_team(guarded: Server) -> None:
@@ -72,9 +72,9 @@ def test_a_page_of_graphql_tells_nothing_of_versions_of_another_team(guarded: Se
     body = json.dumps({"query": f"query {{ mlflowSearchModelVersions{fields} }}"}).encode()
     answers = {}
     for account in (STRANGER, TRAINER):
-        status, said = send(guarded, account, "POST", "/graphql", body)
+        status, message = send(guarded, account, "POST", "/graphql", body)
         assert status == 200
-        answers[account] = json.loads(said)["data"]["mlflowSearchModelVersions"]
+        answers[account] = json.loads(message)["data"]["mlflowSearchModelVersions"]
     assert answers[STRANGER] == {"modelVersions": [], "nextPageToken": ""}
     assert answers[TRAINER]["modelVersions"] == [{"name": name}]
     assert answers[TRAINER]["nextPageToken"]
@@ -91,23 +91,23 @@ def test_a_token_counts_nothing_of_another_team(guarded: Server, endpoint: str, 
         account = TRAINER if place % 2 == 0 else STRANGER
         make = model if kind == "registered_models" else experiment
         make(guarded, account, f"{word}-{place}")
-    told, alone = (
+    output, alone = (
         [
-            ([thing["name"] for thing in found], token)
-            for found, token in with_tokens(guarded, endpoint, kind, filter=f"name {wanted}", max_results=1, **order)
+            ([thing["name"] for thing in result], token)
+            for result, token in with_tokens(guarded, endpoint, kind, filter=f"name {wanted}", max_results=1, **order)
         ]
         for wanted in (f"LIKE '{word}-%'", f"LIKE '{word}-%' AND name != '{word}-0'")
     )
-    assert [names for names, _ in told] == [[f"{word}-{place}"] for place in (1, 3, 5)]
-    assert told == alone
+    assert [names for names, _ in output] == [[f"{word}-{place}"] for place in (1, 3, 5)]
+    assert output == alone
 
 
-def with_tokens(server: Server, endpoint: str, kind: str, **asked: Any) -> Iterator[tuple[list[Any], str]]:
+def with_tokens(server: Server, endpoint: str, kind: str, **parameters: Any) -> Iterator[tuple[list[Any], str]]:
     token = ""
     while True:
-        found = search(server, STRANGER, endpoint, **asked, **({"page_token": token} if token else {}))
-        token = found.get("next_page_token", "")
-        yield found.get(kind, []), token
+        result = search(server, STRANGER, endpoint, **parameters, **({"page_token": token} if token else {}))
+        token = result.get("next_page_token", "")
+        yield result.get(kind, []), token
         if not token:
             return
 
@@ -116,8 +116,8 @@ def test_a_token_of_logged_models_counts_nothing_of_another_team(guarded: Server
     own, theirs = (experiment(guarded, account, secrets.token_hex(6)) for account in (STRANGER, TRAINER))
     for account, number in ((TRAINER, theirs), (STRANGER, own), (TRAINER, theirs), (STRANGER, own), (TRAINER, theirs)):
         done(ask(guarded, account, "POST", "logged-models", experiment_id=number, name="a", tags=TAGS))
-    found = list(pages(guarded, STRANGER, "logged-models", "models", experiment_ids=[own, theirs], max_results=1))
-    assert [len(page) for page in found] == [1, 1]
+    result = list(pages(guarded, STRANGER, "logged-models", "models", experiment_ids=[own, theirs], max_results=1))
+    assert [len(page) for page in result] == [1, 1]
     assert search(guarded, STRANGER, "logged-models", experiment_ids=[theirs], max_results=1) == {}
 
 
@@ -135,6 +135,8 @@ def test_a_right_to_all_models_but_one_is_searched_as_such(guarded: Server) -> N
         }
         done(ask(guarded, ADMIN, "POST", "users/permissions/grant", "api/3.0", **right))
     for endpoint, kind in (("registered-models", "registered_models"), ("model-versions", "model_versions")):
-        found = {thing["name"] for page in pages(guarded, "auditor", endpoint, kind, max_results=100) for thing in page}
-        assert found & set(names) == set(names[1:])
+        result = {
+            thing["name"] for page in pages(guarded, "auditor", endpoint, kind, max_results=100) for thing in page
+        }
+        assert result & set(names) == set(names[1:])
         assert search(guarded, "auditor", endpoint, filter=f"name = '{names[0]}'", max_results=1) == {}

@@ -23,8 +23,8 @@ ROBOTS, SPEECH = "robots:understudy-pipeline", "speech:understudy-pipeline"
 def model(guarded: Server, kubernetes: ApiServer) -> str:
     """A model that a pod of the team robots made, with a version."""
     pod, name = f"Bearer {kubernetes.issue(ROBOTS)}", f"robot-{secrets.token_hex(4)}"
-    made = done(ask(guarded, pod, "POST", "experiments/create", name=name))
-    run = done(ask(guarded, pod, "POST", "runs/create", experiment_id=made["experiment_id"]))["run"]["info"]
+    created = done(ask(guarded, pod, "POST", "experiments/create", name=name))
+    run = done(ask(guarded, pod, "POST", "runs/create", experiment_id=created["experiment_id"]))["run"]["info"]
     done(ask(guarded, pod, "POST", "registered-models/create", name=name))
     source = {"source": f"{run['artifact_uri']}/model", "run_id": run["run_id"]}
     done(ask(guarded, pod, "POST", "model-versions/create", name=name, **source))
@@ -71,15 +71,15 @@ def test_what_is_no_token_for_this_server_is_refused(guarded: Server, kubernetes
     gone = kubernetes.issue(ROBOTS)
     kubernetes.gone.add(gone)
     for token in (gone, kubernetes.issue(ROBOTS, API), kubernetes.issue(ROBOTS, life=-1), "a.b.c", "x"):
-        status, said = ask(guarded, f"Bearer {token}", "GET", "experiments/search?max_results=1")
+        status, message = ask(guarded, f"Bearer {token}", "GET", "experiments/search?max_results=1")
         assert status == 401
-        assert token not in said or token == "x"
+        assert token not in message or token == "x"
 
 
 def test_an_account_that_no_team_names_may_nothing(guarded: Server, kubernetes: ApiServer) -> None:
     for account in ("robots:default", "robots:understudy-pipeline2", "kube-system:understudy-pipeline"):
-        status, said = ask(guarded, f"Bearer {kubernetes.issue(account)}", "GET", "experiments/search?max_results=1")
-        assert (status, "no team has this account" in said) == (403, True)
+        status, message = ask(guarded, f"Bearer {kubernetes.issue(account)}", "GET", "experiments/search?max_results=1")
+        assert (status, "is in a team" in message) == (403, True)
     listed = str(done(ask(guarded, ADMIN, "GET", "users/list")))
     assert "robots:default" not in listed
 
@@ -132,9 +132,9 @@ def test_who_has_no_account_is_asked_as_long_as_who_has_one(tmp_path: Path, monk
     checked: list[str] = []
     check = stored.check_password_hash
 
-    def watched(known: str, password: str) -> bool:
-        checked.append(known.partition(":")[0])
-        return bool(check(known, password))
+    def watched(stored_hash: str, password: str) -> bool:
+        checked.append(stored_hash.partition(":")[0])
+        return bool(check(stored_hash, password))
 
     monkeypatch.setattr(stored, "check_password_hash", watched)
     monkeypatch.setattr(sign_in, "check_password_hash", watched)

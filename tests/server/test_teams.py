@@ -45,11 +45,11 @@ def test_without_the_setting_nobody_may_anything(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("teams: {v: {writers: ['system:serviceaccount:*:understudy-pipeline']}}", "a name is whole"),
+        ("teams: {v: {writers: ['system:serviceaccount:*:understudy-pipeline']}}", "a name is complete"),
         ("teams: {v: {writers: ['system:serviceaccount:vision']}}", "write system:serviceaccount:NAMESPACE:NAME"),
         ("teams: {v: {writers: ['serviceaccount:vision:a']}}", "write system:serviceaccount:NAMESPACE:NAME"),
-        (f"teams: {{v: {{writers: ['system:serviceaccount:a:{'b' * 253}']}}}}", "of 255 characters at most"),
-        ("teams: {v: {writers: [' a']}}", "a name is whole"),
+        (f"teams: {{v: {{writers: ['system:serviceaccount:a:{'b' * 253}']}}}}", "at most 255 characters"),
+        ("teams: {v: {writers: [' a']}}", "a name is complete"),
         ("teams: {v: {writers: ['']}}", "at least 1 character"),
         ("teams: {v: {writers: [a], reviewers: [a]}}", "what trains a model must not promote it"),
         ("teams: {v: {writers: [a]}, w: {writers: [a]}}", "a is a writer of v and of w"),
@@ -57,7 +57,7 @@ def test_without_the_setting_nobody_may_anything(monkeypatch: pytest.MonkeyPatch
         ("teams: {v: {owners: [a]}}", "teams.v.owners: "),
         ("people: {issuer: 'http://login.example.com'}", "people.issuer: .*is an https:// address"),
         ("people: {}", "people.issuer: "),
-        ("teams: [", "is no YAML"),
+        ("teams: [", "is not YAML"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch, given: str, said: str) -> None:

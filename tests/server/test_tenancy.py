@@ -157,9 +157,9 @@ class Line:
 
     def __init__(self, text: str) -> None:
         rest, _, self.expected = text.rpartition(" ")
-        found = re.fullmatch(r"(\S+) (?:([3a/]) )?(\S+)(?: +(\{.*\}))? *", rest)
-        assert found, text
-        self.method, self.place, self.target, self.body = found[1], found[2] or "2", found[3], found[4]
+        match = re.fullmatch(r"(\S+) (?:([3a/]) )?(\S+)(?: +(\{.*\}))? *", rest)
+        assert match, text
+        self.method, self.place, self.target, self.body = match[1], match[2] or "2", match[3], match[4]
 
     def asked(self, things: Things, api: str) -> tuple[str, str, bytes | None]:
         filled = {**asdict(things), "new": secrets.token_hex(6), "graphql": QUERY.replace("RUN", things.run)}
@@ -189,7 +189,7 @@ def make(server: Server) -> Things:
     done(ask(server, TRAINER, "POST", "model-versions/create", name=name, **source))
     done(ask(server, TRAINER, "POST", ALIAS, name=name, alias="challenger", version="1"))
     roles = done(ask(server, TRAINER, "GET", f"users/roles/list?username={TRAINER}", "api/3.0"))["roles"]
-    [role] = [str(found["id"]) for found in roles if found["name"] == "team:vision:write"]
+    [role] = [str(role["id"]) for role in roles if role["name"] == "team:vision:write"]
     return Things(name, experiment, run["run_id"], logged, run["artifact_uri"], role)
 
 
@@ -206,14 +206,14 @@ def send(server: Server, account: str | None, method: str, target: str, body: by
         connection.close()
 
 
-def is_as_expected(expected: str, status: int, said: str) -> bool:
-    known = SECRET in said
+def is_as_expected(expected: str, status: int, message: str) -> bool:
+    leaked = SECRET in message
     return {
-        ".": status == 401 and not known,
-        "x": status == 403 and not known,
-        "b": status == 400 and "cannot write to" in said and not known,
-        "0": status == 404 and "RESOURCE_DOES_NOT_EXIST" in said and not known,
-        "e": status == 200 and not known,
+        ".": status == 401 and not leaked,
+        "x": status == 403 and not leaked,
+        "b": status == 400 and "cannot write to" in message and not leaked,
+        "0": status == 404 and "RESOURCE_DOES_NOT_EXIST" in message and not leaked,
+        "e": status == 200 and not leaked,
         "y": status == 200,
         "p": status not in (401, 403),
     }[expected]
@@ -225,9 +225,9 @@ def test_every_account_is_answered_as_the_table_says(guarded: Server) -> None:
         for account, expected in zip(ASKING, line.expected, strict=True):
             for api in ("/api", "/ajax-api") if account in (None, STRANGER) and line.place != "/" else ("/api",):
                 method, target, body = line.asked(things, api)
-                status, said = send(guarded, account, method, target, body)
-                if not is_as_expected(expected, status, said):
-                    wrong.append((account, expected, method, target, status, said[:150]))
+                status, message = send(guarded, account, method, target, body)
+                if not is_as_expected(expected, status, message):
+                    wrong.append((account, expected, method, target, status, message[:150]))
                 if status < 300 and HARMS.search(f"{method} {line.target}"):
                     things = make(guarded)
     assert wrong == [], "\n".join(map(str, wrong))
@@ -242,8 +242,8 @@ def test_every_route_of_the_front_has_a_line() -> None:
             for method in methods.split(","):
                 for path in paths:
                     pattern = re.sub(r"\\\{\w+(\\\.)*\\\}", ".+", re.escape(path))
-                    known = any((m, p) == (method, place) and re.fullmatch(pattern, t) for m, p, t in lines)
-                    missing += [] if known else [(method, path)]
+                    listed = any((m, p) == (method, place) and re.fullmatch(pattern, t) for m, p, t in lines)
+                    missing += [] if listed else [(method, path)]
     assert missing == [], "say in the table what each account is answered"
 
 
@@ -283,8 +283,8 @@ def test_no_version_of_one_team_points_to_files_of_another(guarded: Server) -> N
     things, own = make(guarded), f"speech-{secrets.token_hex(4)}"
     done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
     for source in (things.files, f"models:/{things.logged}", f"models:/{things.name}/1"):
-        status, said = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
-        assert (status, "that you may read" in said) == (400, True), said
+        status, message = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
+        assert (status, "that you may read" in message) == (400, True), message
 
 
 def test_who_may_only_read_files_makes_no_version_of_them(guarded: Server) -> None:
@@ -294,15 +294,15 @@ def test_who_may_only_read_files_makes_no_version_of_them(guarded: Server) -> No
     right = {"username": STRANGER, "resource_type": "experiment", "resource_id": things.experiment}
     done(ask(guarded, ADMIN, "POST", "users/permissions/grant", "api/3.0", **right, permission="READ"))
     for source in (things.files, f"models:/{things.logged}"):
-        status, said = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
-        assert (status, "that this account cannot write to" in said) == (400, True), said
+        status, message = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
+        assert (status, "that this account cannot write to" in message) == (400, True), message
 
 
 def test_a_name_that_another_team_has_is_said_to_be_taken_and_no_more(guarded: Server) -> None:
     things = make(guarded)
     for endpoint in ("registered-models/create", "experiments/create"):
-        status, said = ask(guarded, STRANGER, "POST", endpoint, name=things.name)
-        assert (status, said) == (403, f"the name {things.name} is taken on this server; choose another")
+        status, message = ask(guarded, STRANGER, "POST", endpoint, name=things.name)
+        assert (status, message) == (403, f"the name {things.name} is taken on this server; choose another")
 
 
 def test_a_name_that_became_free_is_the_next_teams_alone(guarded: Server) -> None:
@@ -324,11 +324,11 @@ def test_a_reviewer_of_one_team_promotes_nothing_of_another(guarded: Server) -> 
 
 
 def test_an_experiment_with_a_number_that_was_used_before_is_its_own_teams_alone(guarded: Server) -> None:
-    made = done(ask(guarded, TRAINER, "POST", "experiments/create", name=secrets.token_hex(6)))["experiment_id"]
+    created = done(ask(guarded, TRAINER, "POST", "experiments/create", name=secrets.token_hex(6)))["experiment_id"]
     with closing(sqlite3.connect(guarded.folder / "server.db", timeout=30)) as database, database:
-        database.execute("delete from experiments where experiment_id = ?", (made,))
+        database.execute("delete from experiments where experiment_id = ?", (created,))
     again = done(ask(guarded, STRANGER, "POST", "experiments/create", name=secrets.token_hex(6)))["experiment_id"]
-    assert again == made
+    assert again == created
     done(ask(guarded, STRANGER, "GET", f"experiments/get?experiment_id={again}"))
     assert ask(guarded, TRAINER, "GET", f"experiments/get?experiment_id={again}")[0] == 403
 

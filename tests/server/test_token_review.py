@@ -24,7 +24,7 @@ def test_what_the_api_server_does_not_take_is_refused(cluster: ApiServer) -> Non
     gone = cluster.issue("vision:pipeline")
     cluster.gone.add(gone)
     for token in (gone, cluster.issue("vision:pipeline", life=-60), cluster.issue("vision:pipeline", API)):
-        with pytest.raises(TokenRefusedError, match="the cluster takes no such token for mlflow"):
+        with pytest.raises(TokenRefusedError, match="the cluster rejects this token for mlflow"):
             service_account(token)
 
 
@@ -35,7 +35,7 @@ def test_an_api_server_that_knows_no_audiences_is_not_believed(cluster: ApiServe
 
 
 def test_an_account_of_the_cluster_that_is_no_service_account_is_refused(cluster: ApiServer) -> None:
-    with pytest.raises(TokenRefusedError, match="is no service account"):
+    with pytest.raises(TokenRefusedError, match="is not a service account"):
         service_account(cluster.issue("Vision:pipeline"))
 
 
@@ -48,5 +48,5 @@ def test_an_api_server_that_fails_is_no_refusal(cluster: ApiServer) -> None:
 
 def test_outside_of_a_cluster_no_pods_token_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(TokenRefusedError, match="this server is in no cluster"):
+    with pytest.raises(TokenRefusedError, match="this server is not in a cluster"):
         service_account("a.b.c")

@@ -52,8 +52,8 @@ def test_a_token_is_never_good_for_longer_than_it_lives(cluster: ApiServer, monk
 
 def test_what_cannot_be_good_is_not_sent_to_the_api_server(cluster: ApiServer) -> None:
     endless = jwt.encode({"aud": ["mlflow"]}, KEY.ljust(64), "HS512")
-    for token, said in (("", "no token"), ("a.b.c", "no token"), (endless, "never expires")):
-        with pytest.raises(TokenRefusedError, match=said):
+    for token, message in (("", "not a token"), ("a.b.c", "not a token"), (endless, "never expires")):
+        with pytest.raises(TokenRefusedError, match=message):
             account_of(token, None)
     with pytest.raises(TokenRefusedError, match="has expired"):
         account_of(cluster.issue("vision:pipeline", life=-1), None)

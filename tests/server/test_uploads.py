@@ -17,9 +17,9 @@ from understudy_server.uploads import create_table, folders, in_progress, upload
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
-    made = create_engine(f"sqlite:///{tmp_path}/server.db")
-    create_table(made)
-    return made
+    created = create_engine(f"sqlite:///{tmp_path}/server.db")
+    create_table(created)
+    return created
 
 
 def test_an_upload_is_known_below_all_of_its_folders_until_it_ends(engine: Engine) -> None:
@@ -54,19 +54,19 @@ def test_nothing_is_promoted_while_one_of_its_files_is_put_in_its_place(
 ) -> None:
     """As a large upload to S3 would: its row is there, and what it was is not known yet."""
     recipe = {**RECIPE, "name": "uploading"}
-    made = make_pipeline(with_account(guarded, TRAINER), recipe).register(weights=secrets.token_bytes(4))
+    created = make_pipeline(with_account(guarded, TRAINER), recipe).register(weights=secrets.token_bytes(4))
     client = connect(with_account(guarded, ADMIN))
-    source = client.get_model_version(made.name, made.version).source
+    source = client.get_model_version(created.name, created.version).source
     place = client.get_logged_model(source.removeprefix("models:/")).artifact_location.removeprefix(
         "mlflow-artifacts:/"
     )
     with sqlite3.connect(guarded.folder / "server.db") as database:
         row = ("one", f"{place}/serving.py", time.time())
         database.execute("insert into understudy_uploads values (?, ?, ?)", row)
-    refused = ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version)
+    refused = ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version)
     assert refused[0] == 503
     assert "serving.py" in str(refused[1])
-    assert "champion" not in client.get_registered_model(made.name).aliases
+    assert "champion" not in client.get_registered_model(created.name).aliases
     with sqlite3.connect(guarded.folder / "server.db") as database:
         database.execute("delete from understudy_uploads where id = 'one'")
-    done(ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
+    done(ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version))

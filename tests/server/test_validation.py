@@ -31,16 +31,16 @@ def send(server: Server, method: str, endpoint: str, body: bytes | None, kind: s
 @pytest.fixture
 def owned(guarded: Server) -> dict[str, str]:
     """A run and a model of the pipeline's account, and others of the reader's."""
-    found = {}
+    result = {}
     for account, whose in ((TRAINER, "theirs"), (READER, "mine")):
         name = f"{whose}-{secrets.token_hex(4)}"
         experiment = done(ask(guarded, account, "POST", "experiments/create", name=name))["experiment_id"]
         run = done(ask(guarded, account, "POST", "runs/create", experiment_id=experiment))["run"]["info"]["run_id"]
         done(ask(guarded, account, "POST", "registered-models/create", name=name))
         logged = done(ask(guarded, account, "POST", "logged-models", experiment_id=experiment, name="model"))
-        found[f"{whose} run"], found[f"{whose} model"] = run, name
-        found[f"{whose} logged"] = logged["model"]["info"]["model_id"]
-    return found
+        result[f"{whose} run"], result[f"{whose} model"] = run, name
+        result[f"{whose} logged"] = logged["model"]["info"]["model_id"]
+    return result
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", None])
@@ -48,8 +48,8 @@ def test_what_is_allowed_by_the_query_is_not_done_by_the_body(
     guarded: Server, owned: dict[str, str], kind: str | None
 ) -> None:
     body = json.dumps({"name": owned["theirs model"]}).encode()
-    status, said = send(guarded, "DELETE", f"registered-models/delete?name={owned['mine model']}", body, kind)
-    assert (status, "says what it means in its body" in said) == (400, True)
+    status, message = send(guarded, "DELETE", f"registered-models/delete?name={owned['mine model']}", body, kind)
+    assert (status, "has its parameters in the body" in message) == (400, True)
     done(ask(guarded, TRAINER, "GET", f"registered-models/get?name={owned['theirs model']}"))
 
 
@@ -58,9 +58,9 @@ def test_what_is_allowed_by_the_query_is_not_done_by_the_body(
 def test_a_run_has_one_name_in_a_request(
     guarded: Server, owned: dict[str, str], endpoint: str, names: tuple[str, str]
 ) -> None:
-    said = {names[0]: owned["theirs run"], names[1]: owned["mine run"]}
+    sent = {names[0]: owned["theirs run"], names[1]: owned["mine run"]}
     rest: dict[str, Any] = {"key": "a", "value": "1"} if endpoint in ("set-tag", "log-metric") else {}
-    status, answer = ask(guarded, READER, "POST", f"runs/{endpoint}", **said, **rest)
+    status, answer = ask(guarded, READER, "POST", f"runs/{endpoint}", **sent, **rest)
     assert status == 400, answer
     run = done(ask(guarded, TRAINER, "GET", f"runs/get?run_id={owned['theirs run']}"))["run"]
     assert run["info"]["lifecycle_stage"] == "active"
@@ -69,10 +69,10 @@ def test_a_run_has_one_name_in_a_request(
 
 def test_the_path_and_the_body_name_one_model(guarded: Server, owned: dict[str, str]) -> None:
     mine = f"logged-models/{owned['mine logged']}"
-    status, said = ask(
+    status, message = ask(
         guarded, READER, "PATCH", mine, model_id=owned["theirs logged"], status="LOGGED_MODEL_UPLOAD_FAILED"
     )
-    assert (status, "model_id stands in the path" in said) == (400, True)
+    assert (status, "model_id has one value in the path" in message) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_the_path_and_the_body_name_one_model(guarded: Server, owned: dict[str, 
     ],
 )
 def test_a_body_is_a_json_object_with_the_names_of_parameters(guarded: Server, body: bytes, kind: str) -> None:
-    status, said = send(guarded, "POST", "experiments/search", body, kind)
-    assert (status, "MLflow's client asks otherwise" in said) == (400, True)
+    status, message = send(guarded, "POST", "experiments/search", body, kind)
+    assert (status, "MLflow's client sends no such request" in message) == (400, True)
 
 
 def test_a_get_says_what_it_means_in_its_query(guarded: Server, owned: dict[str, str]) -> None:
     body = json.dumps({"run_id": owned["theirs run"]}).encode()
-    status, said = send(guarded, "GET", f"runs/get?run_id={owned['mine run']}", body, "application/json")
-    assert (status, "a GET has no body" in said) == (400, True)
+    status, message = send(guarded, "GET", f"runs/get?run_id={owned['mine run']}", body, "application/json")
+    assert (status, "a GET has no body" in message) == (400, True)

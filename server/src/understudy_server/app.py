@@ -60,7 +60,7 @@ def create_app() -> FastAPI:
     read_states_before(flask_app)
     handle_promotions(flask_app)
     if not isinstance(app, FastAPI):
-        raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
+        raise InputError("this server runs under uvicorn only: without it, nothing protects MLflow's own routes")
     retain_promoted()
     guarded = with_middleware(with_authentication(app))
     return with_metrics(connections.with_threads(guarded, connections.threads(_setting(DATABASE))))

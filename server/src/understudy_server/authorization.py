@@ -43,7 +43,7 @@ from understudy_server.sign_in import accounts, sender
 from understudy_server.teams import SETTING
 
 UNRESOLVED = (
-    "{} is looked up anew whenever it is read, so its files can be changed; make a version that names the files "
+    "{} is resolved again whenever it is read, so its files can change; create a version that names the files "
     "themselves (mlflow-artifacts:/EXPERIMENT/RUN/artifacts/PATH), as mlflow.register_model does"
 )
 SERVER_FILES = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in canonical form
@@ -134,7 +134,7 @@ RULES: dict[type[object], Rule] = {
 def _artifact_location(message: Any) -> str:
     if not message.artifact_location:
         return ""
-    return "artifact_location: this server has a place for the files of every experiment; leave it out"
+    return "artifact_location: the server decides where an experiment's files are stored; leave it out"
 
 
 def _source(message: Any) -> str:
@@ -205,12 +205,12 @@ def _reserved_tags(message: Any) -> str:
 
 def _prompt_tag(tag: Any) -> str:
     """Refuse tags of prompts: MLflow omits prompts from its lists, so neither gc nor reviewers would see the model."""
-    return f"tags: {tag.key} is for prompts, which this server has none of" if tag.key.startswith(PROMPT) else ""
+    return f"tags: {tag.key} is for prompts, and this server has no prompts" if tag.key.startswith(PROMPT) else ""
 
 
 def _digest_tag(message: Any) -> str:
     """Refuse changes to the digest: promotion policy takes a model's age from its first version with that digest."""
-    return f"the tag {DIGEST} is set when a version is made, and stays as it is" if message.key == DIGEST else ""
+    return f"the tag {DIGEST} is set when a version is created, and cannot be changed" if message.key == DIGEST else ""
 
 
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {

@@ -37,7 +37,7 @@ def threads(database: str, workers: int = 1) -> int:
     if value is None:
         return SQLITE_THREADS if database.startswith("sqlite") else max(MIN_THREADS, DEFAULT_THREADS // workers)
     if not value.isdecimal() or int(value) < MIN_THREADS:
-        raise InputError(f"{SETTING}: {value!r} is no number of threads; it takes {MIN_THREADS} or more")
+        raise InputError(f"{SETTING}: {value!r} is not a number of threads; write {MIN_THREADS} or more")
     return int(value)
 
 

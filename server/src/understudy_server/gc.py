@@ -134,9 +134,9 @@ def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
 
 def main() -> None:
     """Collect the garbage of the server in the environment's settings."""
-    parser = argparse.ArgumentParser(description="Remove for good what was deleted in MLflow, and no version needs.")
-    parser.add_argument("--days", type=float, required=True, help="since it was deleted; 7 or more")
-    parser.add_argument("--yes", action="store_true", help="remove it; without, it is only listed")
+    parser = argparse.ArgumentParser(description="Permanently remove what was deleted in MLflow and no version needs.")
+    parser.add_argument("--days", type=float, required=True, help="since the deletion; 7 or more")
+    parser.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
     arguments: Any = parser.parse_args()
     try:
         if arguments.days < 7:

@@ -36,9 +36,9 @@ def person(token: str, people: People) -> Account:
             options={"require": ["exp", "iss", "aud"]},
         )
     except jwt.PyJWKClientConnectionError as error:
-        raise UnderstudyError(f"{people.issuer}: its keys cannot be had ({error})") from error
+        raise UnderstudyError(f"{people.issuer}: its keys cannot be fetched ({error})") from error
     except (jwt.PyJWTError, jwt.PyJWKClientError) as error:
-        raise TokenRefusedError(f"this ID token is not good: {error}") from error
+        raise TokenRefusedError(f"this ID token is invalid: {error}") from error
     return Account(_name(claims, people.name_claim), _groups(claims, people.groups_claim))
 
 
@@ -56,7 +56,7 @@ def _name(claims: dict[str, Any], claim: str) -> str:
 def _groups(claims: dict[str, Any], claim: str) -> frozenset[str]:
     value = claims.get(claim, [])
     if not isinstance(value, list) or not all(isinstance(group, str) for group in value):
-        raise TokenRefusedError(f"this ID token's claim {claim} is no list of groups")
+        raise TokenRefusedError(f"this ID token's claim {claim} is not a list of groups")
     return frozenset(value)
 
 

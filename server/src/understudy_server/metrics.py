@@ -107,5 +107,5 @@ def with_metrics(app: FastAPI) -> FastAPI:
     """
     app.add_middleware(RequestMetrics)
     if metrics.address() and not metrics.serve():
-        raise InputError(f"{metrics.VARIABLE}: this address is taken; a server that is measured has --workers=1")
+        raise InputError(f"{metrics.VARIABLE}: this address is in use; a server with metrics needs --workers=1")
     return app

@@ -48,9 +48,7 @@ def _error(message_type: Any) -> str:
     except MlflowException:  # the handler raises it too, and answers with it
         return ""
     if name.strip() == WILDCARD:
-        return f"a model is not called {name!r}: MLflow reads a right to it as one to every model"
+        return f"a model cannot be called {name!r}: MLflow reads a permission for it as one for every model"
     if len(name) > MAX_LENGTH:
-        return (
-            f"a model's name has {MAX_LENGTH} characters at most, so that rights can hold it; this one has {len(name)}"
-        )
+        return f"a model's name has {MAX_LENGTH} characters at most, as in permissions; this one has {len(name)}"
     return ""

@@ -149,7 +149,7 @@ def move_permissions(kind: Kind, name: str, new_name: str) -> None:
 def _refuse_wildcard(name: str) -> None:
     """Refuse the wildcard as a name, in case no earlier check did."""
     if name == WILDCARD:
-        raise ValueError(f"{name}: a right to it is one to everything")
+        raise ValueError(f"{name}: a permission for it is one for everything")
 
 
 def _permissions(session: Any, kind: Kind, name: str) -> Any:

@@ -166,7 +166,7 @@ def _allowed(message_type: Any, check: Callable[[], bool]) -> bool:
     for kind, name in CHANGES[message_type](message):
         dependent = needed_by(auth.store.engine, kind, [name]) if name else ""
         if dependent:
-            text = f"{kind.replace('-', ' ')} {name} stays as it is: {dependent}, needs it. An admin may change it."
+            text = f"{kind.replace('-', ' ')} {name} cannot be changed: {dependent}, needs it. An admin may change it."
             raise MlflowException(text, PERMISSION_DENIED)
     return check()
 
@@ -245,7 +245,7 @@ def _publishing(path: str) -> Iterator[None]:
 
 def _refuse_retained(path: str) -> None:
     if not _may_write(path, "update"):
-        raise MlflowException(f"{path} stays as it is: a promoted version needs it", PERMISSION_DENIED)
+        raise MlflowException(f"{path} cannot be changed: a promoted version needs it", PERMISSION_DENIED)
 
 
 def uploads_below(version: Any) -> list[str]:

@@ -39,7 +39,7 @@ class Refusal(NamedTuple):
     message: str
 
 
-UNAUTHENTICATED = Refusal(401, "UNAUTHENTICATED", "this server asks for an account's name and password, or for a token")
+UNAUTHENTICATED = Refusal(401, "UNAUTHENTICATED", "this server requires an account's name and password, or a token")
 SENDER: ContextVar[Account | None] = ContextVar("SENDER", default=None)
 """The sender of an authenticated request."""
 
@@ -67,7 +67,7 @@ def sender() -> Account:
     """The sender of a request that MLflow has let through."""
     account = SENDER.get()
     if account is None:
-        raise LookupError("this request did not come through the door")
+        raise LookupError("this request was not authenticated")
     return account
 
 
@@ -110,7 +110,7 @@ def _with_token(token: str) -> Account | Refusal:
         log.error("a token cannot be checked: %s", error)
         return Refusal(503, "TEMPORARILY_UNAVAILABLE", str(error))
     if not accounts().reads(account):
-        text = f"{account.name}: no team has this account, nor a group of it ({SETTING} of the server)"
+        text = f"{account.name}: neither this account nor a group of it is in a team ({SETTING} of the server)"
         return Refusal(403, "PERMISSION_DENIED", text)
     _create_account(account.name)
     return account

@@ -32,7 +32,7 @@ class Account(NamedTuple):
 
 def _complete_name(name: str) -> str:
     if "*" in name or name != name.strip() or len(name) > MAX_NAME:
-        raise ValueError(f"{name!r}: a name is whole, of {MAX_NAME} characters at most, and no pattern")
+        raise ValueError(f"{name!r}: a name is complete, not a pattern, and has at most {MAX_NAME} characters")
     if ":" in name and not name.startswith((PERSON, GROUP)) and not SERVICE_ACCOUNT.fullmatch(name):
         raise ValueError(
             f"{name!r}: write system:serviceaccount:NAMESPACE:NAME, {PERSON}NAME, {GROUP}NAME, or the name of an "
@@ -96,7 +96,7 @@ class Accounts(Section):
         for team, members in self.teams.items():
             for name in sorted(members.writers):
                 if name in teams:
-                    raise ValueError(f"{name} is a writer of {teams[name]} and of {team}: what it makes is one team's")
+                    raise ValueError(f"{name} is a writer of {teams[name]} and of {team}: a writer has one team")
                 teams[name] = team
         return self
 
@@ -130,7 +130,7 @@ def read() -> Accounts:
     try:
         return Accounts.model_validate(yaml.safe_load(os.environ.get(SETTING, "")) or {})
     except yaml.YAMLError as error:
-        raise InputError(f"{SETTING}: is no YAML ({str(error).splitlines()[0]})") from error
+        raise InputError(f"{SETTING}: is not YAML ({str(error).splitlines()[0]})") from error
     except ValidationError as error:
         first = error.errors()[0]
         location = ".".join(str(part) for part in first["loc"])

@@ -102,12 +102,12 @@ def _check_creation(message_type: Any, check: Callable[[], bool]) -> bool:
     teams, name = accounts().writes(sender()), handlers._get_request_message(message_type()).name
     if not teams:
         raise MlflowException(
-            f"{sender().name} makes no experiments and models: it is a writer of no team ({SETTING} of the server)",
+            f"{sender().name} may not create experiments or models: it writes for no team ({SETTING} of the server)",
             PERMISSION_DENIED,
         )
     if len(teams) > 1:
         raise MlflowException(
-            f"{sender().name} writes for the teams {', '.join(sorted(teams))}; what it makes would be nobody's",
+            f"{sender().name} writes for the teams {', '.join(sorted(teams))}; an experiment or model belongs to one",
             PERMISSION_DENIED,
         )
     if _is_taken(message_type, name):

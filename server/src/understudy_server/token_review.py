@@ -23,14 +23,14 @@ def service_account(token: str) -> str:
         UnderstudyError: the API server does not answer.
     """
     if not in_pod.in_cluster():
-        raise TokenRefusedError("this server is in no cluster that could check a service account's token")
+        raise TokenRefusedError("this server is not in a cluster, and cannot verify a service account's token")
     kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
     status = in_pod.post(PATH, {**kind, "spec": {"token": token, "audiences": [AUDIENCE]}}).get("status", {})
     name = str(status.get("user", {}).get("username", ""))
     if not status.get("authenticated"):
-        raise TokenRefusedError(f"the cluster takes no such token for {AUDIENCE}; it has expired, or its pod is gone")
+        raise TokenRefusedError(f"the cluster rejects this token for {AUDIENCE}: it has expired, or its pod is gone")
     if AUDIENCE not in status.get("audiences", ()):  # an API server without audiences accepts all its tokens
         raise TokenRefusedError(f"this token was not issued for the audience {AUDIENCE}")
     if not SERVICE_ACCOUNT.fullmatch(name):
-        raise TokenRefusedError(f"{name} is no service account")
+        raise TokenRefusedError(f"{name} is not a service account")
     return name

@@ -69,10 +69,10 @@ def _claims(token: str) -> dict[str, Any]:
     try:
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError as error:
-        raise TokenRefusedError("this is no token that says who issued it (JWT)") from error
+        raise TokenRefusedError("this is not a token with an issuer (JWT)") from error
     expiry = claims.get("exp")
     if not isinstance(expiry, int | float) or isinstance(expiry, bool):
-        raise TokenRefusedError("this token never expires; this server takes none of these")
+        raise TokenRefusedError("this token never expires; this server accepts only tokens that do")
     if expiry < time.time():
-        raise TokenRefusedError("this token has expired; read it anew from where it is kept")
+        raise TokenRefusedError("this token has expired; read its file again")
     return claims

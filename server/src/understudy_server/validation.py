@@ -25,7 +25,7 @@ def _refusal() -> Response | None:
     error = _ambiguity() if API.match(request.path) else ""
     if not error:
         return None
-    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": f"{error}; MLflow's client asks otherwise"}
+    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": f"{error}; MLflow's client sends no such request"}
     return Response(json.dumps(body), 400, mimetype="application/json")
 
 
@@ -34,7 +34,7 @@ def _ambiguity() -> str:
     if request.method in ("GET", "HEAD"):
         return "a GET has no body" if request.get_data(cache=True) else _invalid_name(set(request.args))
     if request.query_string:
-        return f"a {request.method} says what it means in its body, not in its query"
+        return f"a {request.method} has its parameters in the body, not in the query"
     if request.mimetype == "application/x-www-form-urlencoded" and request.path.endswith("/users/create-ui"):
         return ""  # the only form, which MLflow protects with a token
     if not request.get_data(cache=True):
@@ -42,21 +42,21 @@ def _ambiguity() -> str:
     try:
         content = request.get_json(silent=True)  # None for any other type of content
     except RecursionError:
-        return "a body is nested as deep as MLflow's messages are"
+        return "a body is nested no deeper than MLflow's messages"
     if not isinstance(content, dict):
-        return "a body is a JSON object, and says so"
+        return "a body is a JSON object of the type application/json"
     return _invalid_name(set(content)) or _contradiction(content)
 
 
 def _invalid_name(names: set[str]) -> str:
     invalid = sorted(name for name in names if not NAME.fullmatch(name))
-    return f"{invalid[0]!r} is no parameter's name" if invalid else ""
+    return f"{invalid[0]!r} is not the name of a parameter" if invalid else ""
 
 
 def _contradiction(content: dict[str, Any]) -> str:
     if "run_uuid" in content and content["run_uuid"] != content.get("run_id", content["run_uuid"]):
-        return "run_uuid and run_id are two names of one run"
+        return "run_uuid and run_id name different runs"
     for name, value in (request.view_args or {}).items():
         if str(content.get(name, value)) != str(value):
-            return f"{name} stands in the path, and is another one in the body"
+            return f"{name} has one value in the path and another in the body"
     return ""

@@ -56,7 +56,7 @@ class TokenRequired:
             response.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
             await response(scope, receive, send)
         else:
-            text = "These pages are for who started understudy ui: open the address that it printed, with its token.\n"
+            text = "These pages are for the user of understudy ui: open the address that it printed, with its token.\n"
             await PlainTextResponse(text, 403)(scope, receive, send)
 
     def _has_token(self, headers: Headers) -> bool:

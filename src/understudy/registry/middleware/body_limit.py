@@ -91,7 +91,7 @@ class _Body:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise self._refuse(408, "REQUEST_TIMEOUT", f"a request's body comes within {TIMEOUT:g} s") from None
+            raise self._refuse(408, "REQUEST_TIMEOUT", f"a request's body must arrive within {TIMEOUT:g} s") from None
         self._received += len(message.get("body", b""))
         if self._received > self._limit:
             self.refused = _too_large(self._limit)
@@ -123,6 +123,4 @@ def _declared_length(headers: Headers) -> int | None:
 
 
 def _too_large(limit: int) -> _RefusedError:
-    return _RefusedError(
-        413, "INVALID_PARAMETER_VALUE", f"a request may bring {limit} bytes here, and files any amount"
-    )
+    return _RefusedError(413, "INVALID_PARAMETER_VALUE", f"a body has at most {limit} bytes here; files have no limit")
