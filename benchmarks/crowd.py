@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.front import AT_ONCE, Client, log_metrics, server
+from benchmarks.middleware import AT_ONCE, Client, log_metrics, server
 
 APP = "understudy_server.app:create_app"
 

@@ -1,6 +1,6 @@
-"""What the front before MLflow costs: the same server with it and without, asked the same in turns.
+"""The cost of the middleware before MLflow: a server with it and one without answer the same requests in turns.
 
-python -m benchmarks.front [--rounds 5] [--metrics 10000] [--versions 1000]
+python -m benchmarks.middleware [--rounds 5] [--metrics 10000] [--versions 1000]
 """
 
 import argparse
@@ -35,7 +35,7 @@ AT_ONCE = 100  # metrics in a request, as a training's points are logged
 
 
 def bare() -> FastAPI:
-    """The app as it would be without the front."""
+    """The app without the middleware."""
     from understudy_server import app
 
     with patch.object(app, "with_middleware", lambda made: made):
@@ -152,13 +152,13 @@ def main() -> None:
     works = {f"log {given.metrics:,} metrics": (log_metrics, given.metrics)}
     works[f"list {given.versions:,} versions"] = (list_versions, given.versions)
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        fronted = server("understudy_server.app:create_app", Path(one), given.versions)
-        with fronted as front, server("benchmarks.front:bare", Path(other), given.versions) as without:
-            for client in (front, without):
+        guarded = server("understudy_server.app:create_app", Path(one), given.versions)
+        with guarded as with_it, server("benchmarks.middleware:bare", Path(other), given.versions) as without:
+            for client in (with_it, without):
                 log_metrics(client, AT_ONCE)
-            print("| work | s with the front, min / median | s without | ratio, min / median |\n|---|---|---|---|")
+            print("| work | s with the middleware, min / median | s without | ratio, min / median |\n|---|---|---|---|")
             for name, (work, count) in works.items():
-                times = [(seconds(work, front, count), seconds(work, without, count)) for _ in range(given.rounds)]
+                times = [(seconds(work, with_it, count), seconds(work, without, count)) for _ in range(given.rounds)]
                 ours, theirs = zip(*times, strict=True)
                 ratios = [a / b for a, b in times]
                 print(
