@@ -1,4 +1,4 @@
-"""What the front lets through, against every route that the installed MLflow has."""
+"""The allowlist, compared with every route that the installed MLflow has."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ from understudy.registry.middleware.allowlist import FIXED_RESPONSES, allowed_ro
 
 ASSISTANT = "/ajax-api/3.0/mlflow/assistant/config"
 BOTH = r"/(ajax-)?api"
-# What is not served, and why. A route that stands neither here nor in the front is a new one: decide where it belongs.
+# What is not served, and why. A route that is neither here nor in the allowlist is new: decide where it belongs.
 CLOSED = {
     rf"{BOTH}/3.0/mlflow/assistant/": "runs commands on the server",
     rf"/gateway/|{BOTH}/3.0/mlflow/gateway/|/ajax-api/2.0/mlflow/gateway-proxy": "asks others' models, with keys",

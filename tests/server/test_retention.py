@@ -242,10 +242,10 @@ def test_every_other_request_that_is_served_changes_none_of_it() -> None:
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", REQUESTS], capture_output=True, text=True, check=True
     )
-    front, unguarded = allowed_routes(), set()
+    routes, unguarded = allowed_routes(), set()
     for path, kind, methods, guarded in map(json.loads, output.stdout.splitlines()):
         concrete = re.sub("<[^>]+>", "x", path)
-        passes = any(route.path.fullmatch(concrete) and set(methods) & route.methods for route in front)
+        passes = any(route.path.fullmatch(concrete) and set(methods) & route.methods for route in routes)
         if passes and set(methods) != {"GET"} and not guarded:
             unguarded.add(kind[0].lower() + kind[1:])
     assert unguarded == HARMLESS.keys()

@@ -1,4 +1,4 @@
-"""Every route that the front serves, asked as every kind of account about things of the team vision."""
+"""The answer of every allowed route to every kind of account, about resources of the team vision."""
 
 import re
 import secrets
