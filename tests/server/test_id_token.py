@@ -45,7 +45,7 @@ def test_a_token_names_a_person_and_their_groups(provider: Issuer) -> None:
         ({"sub": ""}, "no claim sub"),
         ({"sub": "a\nb"}, "cannot be an account's name"),
         ({"sub": "a" * 255}, "cannot be an account's name"),
-        ({"groups": "leads"}, "no list of groups"),
+        ({"groups": "leads"}, "not a list of groups"),
     ],
 )
 def test_a_token_that_is_not_for_this_server_is_refused(provider: Issuer, changed: dict[str, Any], said: str) -> None:

@@ -48,7 +48,7 @@ def test_without_the_setting_nobody_may_anything(monkeypatch: pytest.MonkeyPatch
         ("teams: {v: {writers: ['system:serviceaccount:*:understudy-pipeline']}}", "a name is complete"),
         ("teams: {v: {writers: ['system:serviceaccount:vision']}}", "write system:serviceaccount:NAMESPACE:NAME"),
         ("teams: {v: {writers: ['serviceaccount:vision:a']}}", "write system:serviceaccount:NAMESPACE:NAME"),
-        (f"teams: {{v: {{writers: ['system:serviceaccount:a:{'b' * 253}']}}}}", "of 255 characters at most"),
+        (f"teams: {{v: {{writers: ['system:serviceaccount:a:{'b' * 253}']}}}}", "at most 255 characters"),
         ("teams: {v: {writers: [' a']}}", "a name is complete"),
         ("teams: {v: {writers: ['']}}", "at least 1 character"),
         ("teams: {v: {writers: [a], reviewers: [a]}}", "what trains a model must not promote it"),

@@ -114,7 +114,7 @@ def test_the_test_split_can_show_the_margin(train: int, test: int | None) -> Non
     # Of a share that goes by content there are fewer in one of forty splits.
     examples = test or int(binom.ppf(0.025, train, 0.2))
     assert not list(shortfalls(load_task("image-classification"), "accuracy", Gate(**gate), examples))
-    assert passes(examples, gate["margin"], differing=0.05) > 0.75
+    assert passes(examples, gate["margin"], differing=0.05) > 0.7, "of 24 images one is four points"
 
 
 def test_what_is_not_read_and_what_lies_deeper_is_said(understudy: Command) -> None:

@@ -172,4 +172,4 @@ def test_the_plan_counts_the_projections(found: Degrees, parts: int) -> None:
     plain = replace(with_hidden_states(), objectives=planned(llama(2), llama(3)).objectives)
     without, with_them = (traces(job, found, "cpu", torch.float32)[0] for job in (plain, with_hidden_states()))
     assert with_them.state - without.state == pytest.approx(3 * 4 * 2 * 64 * 64 / parts, abs=64)
-    assert with_them.kept > without.kept
+    assert with_them.resident > without.resident

@@ -123,5 +123,7 @@ def test_the_slowest_stage_is_as_fast_as_can_be(costs: list[int], first: int, la
 
 
 def test_more_stages_than_blocks_are_refused() -> None:
-    with pytest.raises(InputError, match=r"student\.train\.strategy: the model has 2 blocks, too few for 3 stages"):
+    with pytest.raises(
+        InputError, match=r"student\.train\.strategy: the model has 2 blocks, too few for 3 pipeline stages"
+    ):
         boundaries(chain_of([1, 1], 0, 0), 3, "student.train")

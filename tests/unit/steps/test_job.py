@@ -22,7 +22,7 @@ def work(tmp_path: Path) -> Work:
         SimpleNamespace(
             step="teacher",
             run=SimpleNamespace(id="digits-1"),
-            recipe=SimpleNamespace(name="digits", task="classification"),
+            recipe=SimpleNamespace(name="digits", task="image-classification"),
             lease=SimpleNamespace(folder=tmp_path / "key" / "lease"),
             progress=lambda *_, **__: None,
         ),

@@ -95,7 +95,7 @@ def test_what_is_no_profile_of_all_ranks_is_not_kept(run: Run, job: JobSpec, lef
 def test_a_link_in_the_place_of_a_profile_is_refused(run: Run, job: JobSpec, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("{}")
     job.profile_of(0).symlink_to(tmp_path / "secret")
-    with pytest.raises(UnderstudyError, match="is no file"):
+    with pytest.raises(UnderstudyError, match="is not a regular file"):
         keep_profile(work_of(run), job)
 
 

@@ -28,6 +28,7 @@ from understudy.revision import modules_reached
 from understudy.steps import evaluate as evaluate_step
 from understudy.steps import results as remembers
 from understudy.steps.execution import execute
+from understudy.steps.identity import MEASURED_BY
 from understudy.steps.step import Result, Work
 from understudy.store import Run, Store, gc
 from understudy.store.objects import Objects
@@ -203,7 +204,8 @@ def test_the_keys_of_one_model_in_two_roles_are_one(stage: Stage) -> None:
 
 def test_results_count_the_code_that_scores_and_not_the_code_that_compares_or_times() -> None:
     reached = modules_reached(remembers.MODULES)
-    assert {"understudy.evaluate.scoring", "understudy.evaluate.splits", "understudy.models.build"} <= reached
+    assert {"understudy.evaluate.scoring", "understudy.models.build"} <= reached
+    assert "test_split" in MEASURED_BY, "which the task reads"
     others = {f"understudy.evaluate.{name}" for name in ("latency", "statistics", "intervals", "gate", "measure")}
     assert not reached & others
 

@@ -131,7 +131,7 @@ def test_a_job_goes_with_the_run_that_had_submitted_it(make: Make) -> None:
 def test_admission_refuses_the_job(make: Make) -> None:
     world = make()
     world.cluster.forbidden.add("create")
-    world.fails(f"the job {world.job.name} was not accepted: a right is missing")
+    world.fails(f"the job {world.job.name} was not accepted: a permission is missing")
 
 
 @BOTH

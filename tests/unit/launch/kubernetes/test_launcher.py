@@ -123,7 +123,7 @@ def test_nothing_is_submitted_where_the_operator_is_not_there_or_cannot(
     monkeypatch: pytest.MonkeyPatch, spec: JobSpec
 ) -> None:
     for kube, job, message in (
-        (Namespace(PYTORCHJOB), spec, "does not know TrainJobs"),
+        (Namespace(PYTORCHJOB), spec, "does not serve TrainJobs"),
         (Namespace(TRAINJOB), with_resources(spec, nodes=2, min_nodes=1), r"resources\.teacher\.min_nodes: 1"),
     ):
         with pytest.raises(InputError, match=message):
@@ -135,7 +135,7 @@ def test_nothing_is_submitted_where_the_operator_is_not_there_or_cannot(
 def test_a_pytorchjob_needs_its_operator_and_nothing_else() -> None:
     elastic, cluster = Resources(nodes=2, min_nodes=1, priority="high"), Cluster(image="i", claim="c")
     preflight.check(Namespace(PYTORCHJOB), PYTORCHJOB, cluster, elastic, "resources.teacher")
-    with pytest.raises(InputError, match="does not know PyTorchJobs"):
+    with pytest.raises(InputError, match="does not serve PyTorchJobs"):
         preflight.check(Namespace(TRAINJOB), PYTORCHJOB, cluster, elastic, "resources.teacher")
 
 

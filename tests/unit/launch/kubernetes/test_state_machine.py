@@ -159,7 +159,7 @@ class Launchers(Supervised):
         self.cluster.preempted = {uid(job) for job in self.cluster.created.values()} if is_preempted else set()
         self.ranks.starts = 0
 
-    @rule(what=st.sampled_from(["image", "container", "volume", "pods", "operator", "quota", *RIGHTS]))
+    @rule(cause=st.sampled_from(["image", "container", "volume", "pods", "operator", "quota", *RIGHTS]))
     def something_is_broken(self, cause: str) -> None:
         """What a job needs is not there."""
         self.lack(cause)
