@@ -237,7 +237,7 @@ def rendered(
     name: str, values: dict[str, Any], cluster: Cluster, last: str = "teacher"
 ) -> tuple[KubernetesObject, KubernetesObject]:
     """The ConfigMap and the Job of a launcher for a recipe's steps up to the last one."""
-    pool = submission.own_pool(cluster, Recipe.model_validate(values))
+    pool = submission.driver_pool(cluster, Recipe.model_validate(values))
     job = submission.render(name, cluster.model_copy(update={"image": IMAGE}), pool)
     container = job["spec"]["template"]["spec"]["containers"][0]
     container["command"] = [

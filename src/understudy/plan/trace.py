@@ -235,12 +235,12 @@ def _learner(planned: Planned, student_objective: Objective, spread: Spread, led
         return _Models(list(held.parameters()), pipelined, student_blocks, teacher_blocks, {})
     student_blocks = [_with_weights(model)]
     buckets: Mapping[nn.Parameter, Mapping[str, Tensor]] = {}
-    wrapped_objective: nn.Module = student_objective
-    if list(student_objective.parameters()):
-        wrapped_objective = spread.sharded(student_objective)
+    is_trained = bool(list(student_objective.parameters()))
+    wrapped_objective: nn.Module = spread.sharded(student_objective) if is_trained else student_objective
     if spread.meshes.replicate.size() > 1 and not spread.wraps and not train.diloco:
         held = copies = Copies(held)
-        buckets, wrapped_objective = copies.buckets, Copies(student_objective)
+        buckets = copies.buckets
+        wrapped_objective = Copies(student_objective) if is_trained else student_objective
     parameters = [*held.parameters(), *wrapped_objective.parameters()]
     whole = Whole(held, student_objective, wrapped_objective, teacher, spread)
     return _Models(parameters, whole, student_blocks, teacher_blocks, buckets)

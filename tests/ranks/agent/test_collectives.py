@@ -44,7 +44,6 @@ def test_ranks_leave_a_timing_for_each_size(spec: JobSpec, ranks: Ranks) -> None
 
 def test_a_specification_of_it_comes_back_from_its_file(spec: JobSpec) -> None:
     assert JobSpec.read(spec.write()) == spec
-    assert spec.section == "resources.collectives"
     assert spec.payload.reads == {}
     assert spec.payload.reading({}) == spec.payload
 

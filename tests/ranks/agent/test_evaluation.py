@@ -97,7 +97,7 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_loaded(
     calls = measuring(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     spec = replace(evaluation_spec(tmp_path), device="cuda")
-    with pytest.raises(InputError, match=r"^resources\.evaluate\.device: cuda is asked for"):
+    with pytest.raises(InputError, match=r"^resources\.evaluate\.device: cuda is requested"):
         evaluate(spec)
     assert not calls
 
