@@ -58,5 +58,5 @@ def test_a_trace_that_is_too_large_stays_behind(
 def test_a_link_in_the_place_of_a_trace_is_refused(pipeline: Pipeline, traces: Path) -> None:
     (traces / "trace-0.json.gz").unlink()
     (traces / "trace-0.json.gz").symlink_to("/etc/hostname")
-    with pytest.raises(UnderstudyError, match="is no file"):
+    with pytest.raises(UnderstudyError, match="is not a regular file"):
         pipeline.register()
