@@ -28,6 +28,7 @@ from understudy.data.prepare import prepare
 from understudy.evaluate import answers
 from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.jobs.payload import Taught
 from understudy.models.facts import read_facts
 from understudy.models.files import load_model
 from understudy.models.trust import trusted_description
@@ -95,24 +96,26 @@ def results_of(
 def _train(recipe: Recipe, examples: Path, place: Path, role: str, teacher: Path, scheme: Objectives | None) -> None:
     is_teacher, taught = role == "teacher", scheme is not None
     trained_on = scheme or without_teacher()
-    learner = recipe.teacher if is_teacher else recipe.student
+    learner = recipe.all_teachers["teacher"] if is_teacher else recipe.student
     assert learner.train is not None
     job = TrainingJob(
         model=learner.model,
         section="teacher.model" if is_teacher else "student.model",
+        place="teacher.train" if is_teacher else "student.train",
+        resources="resources.teacher" if is_teacher else "resources.distill",
         train=learner.train,
         objectives=trained_on,
         seed=recipe.seed,
         examples=examples,
         initial=None,
-        teacher=teacher if taught else None,
-        teacher_model=recipe.teacher.model if taught else None,
+        teachers={"teacher": Taught(str(teacher), recipe.all_teachers["teacher"].model)} if taught else {},
         teacher_precision="fp32",
         teacher_shards=None,
         student_world=(1, 1),
         measured_in="fp32",
         others={},
         asked=trained_on,
+        student_teachers=("teacher",),
         student_train=None,
         processes=1,
         threads=1,

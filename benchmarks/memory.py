@@ -212,7 +212,15 @@ def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], 
     known = ArchitectureModel.model_validate(teacher)
     kinds = describe(work.model, facts, "student.model"), describe(known, facts, "teacher.model")
     own, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
-    planned = Planned(*kinds, work.train, work.objectives, PlaceholderExamples(facts, 64), "student.train", "bf16")
+    planned = Planned(
+        kinds[0],
+        {"teacher": kinds[1]},
+        work.train,
+        work.objectives,
+        PlaceholderExamples(facts, 64),
+        "student.train",
+        "bf16",
+    )
     said = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
     print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; GiB, and of mapped files:")
     print(
@@ -243,8 +251,7 @@ def training_of(folder: Path, examples: Path, student: dict[str, Any]) -> JobSpe
         student,
         RANKS,
         train=settings,
-        teacher=str(folder / "teacher"),
-        teacher_model={"pretrained": str(folder / "published")},
+        teachers={"teacher": {"folder": str(folder / "teacher"), "model": {"pretrained": str(folder / "published")}}},
         teacher_precision="bf16",
         objectives=DISTILL,
     )

@@ -118,6 +118,8 @@ def ours(size: dict[str, int], folder: Path) -> float:
     job = TrainingJob(
         model=FactoryModel(factory="benchmarks.train_step:perceptron", kwargs={k: size[k] for k in ("width", "depth")}),
         section="teacher.model",
+        place="teacher.train",
+        resources="resources.teacher",
         train=Train(
             steps=size["steps"], batch_size=BATCH, precision="fp32", checkpoint_every=size["steps"] // CHECKPOINTS
         ),
@@ -125,12 +127,12 @@ def ours(size: dict[str, int], folder: Path) -> float:
         seed=0,
         examples=folder,
         initial=None,
-        teacher=None,
-        teacher_model=None,
+        teachers={},
         teacher_precision="fp32",
         teacher_shards=None,
         others={},
         asked=(),
+        student_teachers=(),
         student_train=None,
         student_world=(1, 1),
         measured_in="fp32",

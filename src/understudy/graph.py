@@ -3,14 +3,18 @@
 data -> ingest -> prepare --+--> teacher --> distill --+--> evaluate -> gate -> register
                             +--> control --------------+
 
+A recipe may have several teachers, and a learner several trainings in a row (stages).
+
 A node is one step of a run. Its name is that of the step's state in the run's folder, of the pipeline's task, and of
 the job in a cluster. Its role names its result among other nodes' inputs.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from understudy.recipe import Recipe
-from understudy.recipe.roles import CONTROL, STUDENT, TEACHER
+from understudy.recipe.learners import in_order, job_of, paths_of
+from understudy.recipe.roles import CONTROL, STUDENT, learner_of
 
 RECORDS, EXAMPLES, MEASURES, VERDICT, REGISTERED = "records", "examples", "measures", "verdict", "registration"
 """The roles of other results."""
@@ -59,38 +63,73 @@ class Node:
     inputs: tuple[str, ...] = ()
     """The roles of its inputs; the champion's is set where it is looked up."""
     learner: str = ""
-    """Of a training: the section in the recipe of what it trains."""
+    """Of a training: the path in the recipe of what it trains."""
+    training: str = ""
+    """Of a training: its path in the recipe; empty for a model that is used as it is."""
+    start: str = ""
+    """Of a training: the role of the model that it starts from, if that is one of an earlier stage."""
+    teachers: tuple[str, ...] = ()
+    """Of a training: the roles of its teachers."""
     resources: str = ""
     """Of a kind that launches a job: the key of the job's section in `resources`."""
-
-    @property
-    def has_teacher(self) -> bool:
-        """Whether it trains with a teacher's outputs."""
-        return self.kind is TRAINING and TEACHER in self.inputs
 
     @property
     def model(self) -> str:
         """Of a training: the path of the model's section in the recipe."""
         return f"{self.learner}.model"
 
+    @property
+    def is_control(self) -> bool:
+        """Whether it trains the control."""
+        return self.is_student and self.role.startswith(CONTROL)
+
+    @property
+    def is_student(self) -> bool:
+        """Whether it trains the student, or its control."""
+        return self.learner == STUDENT
+
 
 def nodes(recipe: Recipe) -> tuple[Node, ...]:
     """The nodes of a recipe, each after those whose results are its inputs."""
-    learners: tuple[Node, ...] = (
-        Node("teacher", TRAINING, TEACHER, (EXAMPLES,), learner="teacher", resources="teacher"),
-        Node("control", TRAINING, CONTROL, (EXAMPLES,), learner="student", resources="distill"),
-        Node("distill", TRAINING, STUDENT, (EXAMPLES, TEACHER), learner="student", resources="distill"),
-    )
-    learners = learners if recipe.student.control else tuple(node for node in learners if node.role != CONTROL)
-    models = tuple(node.role for node in learners)
+    roles = (*recipe.all_teachers, *((CONTROL,) if recipe.student.control else ()), STUDENT)
     return (
         Node("ingest", INGEST, RECORDS),
         Node("prepare", PREPARE, EXAMPLES, (RECORDS,)),
-        *learners,
-        Node("evaluate", EVALUATION, MEASURES, (EXAMPLES, *models), resources="evaluate"),
-        Node("gate", GATE, VERDICT, (MEASURES, RECORDS, EXAMPLES, *models)),
-        Node("register", REGISTRATION, REGISTERED, (MEASURES, VERDICT, RECORDS, EXAMPLES, *models)),
+        *_of_teachers(recipe),
+        *(_stages(recipe, CONTROL, CONTROL) if recipe.student.control else ()),
+        *_stages(recipe, STUDENT, "distill"),
+        Node("evaluate", EVALUATION, MEASURES, (EXAMPLES, *roles), resources="evaluate"),
+        Node("gate", GATE, VERDICT, (MEASURES, RECORDS, EXAMPLES, *roles)),
+        Node("register", REGISTRATION, REGISTERED, (MEASURES, VERDICT, RECORDS, EXAMPLES, *roles)),
     )
+
+
+def _of_teachers(recipe: Recipe) -> Iterator[Node]:
+    """The trainings of all teachers, each after those of its own teachers."""
+    for name in in_order(recipe):
+        yield from _stages(recipe, name, name)
+
+
+def _stages(recipe: Recipe, role: str, name: str) -> Iterator[Node]:
+    """The trainings of a learner, one for each stage; all but the last have a number in their name and role."""
+    learner = learner_of(role)
+    paths, start = paths_of(recipe, learner), ""
+    for number, path in enumerate(paths or [""], 1):
+        suffix = f"-{number}" if number < len(paths) else ""
+        teachers = recipe.teachers_of(path) if path and role != CONTROL else ()
+        inputs = (EXAMPLES, *((start,) if start else ()), *teachers)
+        yield Node(
+            f"{name}{suffix}",
+            TRAINING,
+            f"{role}{suffix}",
+            inputs,
+            learner=learner,
+            training=path,
+            start=start,
+            teachers=teachers,
+            resources=job_of(recipe, learner),
+        )
+        start = f"{role}{suffix}"
 
 
 def trainings(recipe: Recipe) -> tuple[Node, ...]:

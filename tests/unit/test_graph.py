@@ -26,7 +26,7 @@ def test_a_training_has_its_section_and_resources_of_the_recipe(digits: Recipe) 
         assert node.model == section_of(node.role)
         assert node.model in digits.models
         assert node.resources in digits.resources.by_job
-    assert {node.role: node.has_teacher for node in trainings(digits)} == {
+    assert {node.role: bool(node.teachers) for node in trainings(digits)} == {
         "teacher": False,
         "control": False,
         "student": True,

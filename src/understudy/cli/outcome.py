@@ -16,6 +16,7 @@ from understudy.errors import DONE, REJECTED, STOPPED
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.graph import GATE, REGISTRATION
 from understudy.launch.platform import platform
+from understudy.recipe.roles import TEACHER
 from understudy.steps import state_of, summary_of
 from understudy.steps.summary import Registered
 from understudy.store import Run, StepState, Store
@@ -152,6 +153,8 @@ def show_verdict(console: Console, verdict: Verdict) -> None:
     approved = verdict["approved"]
     headline = verdict.get("headline") or ("approved" if approved else "rejected")
     console.print(headline, style="bold green" if approved else "bold red", markup=False)
+    if (teacher := verdict.get("teacher", TEACHER)) != TEACHER:
+        console.print(f"  the teacher that it was held against: {teacher}", markup=False)
     for caution in verdict.get("cautions", []):
         console.print(f"  note  {caution}", style="yellow", markup=False)
     for rule in verdict["rules"]:

@@ -75,7 +75,7 @@ def plan(
             answers = [answered(job, machine_for(job, hardware, rows, here)) for job in trainings]
     except InputError as error:
         raise InputError(written.source.located(str(error))) from error
-    requirements = run_requirements(written.recipe, answers[-1].job.planned)
+    requirements = run_requirements(written.recipe)
     if as_json:
         documents: dict[str, Any] = {answer.job.name: _machine(answer) for answer in answers}
         print_json({**documents, "run": _run(requirements)})
@@ -114,6 +114,7 @@ def _answer(
 def _write(path: Path, answers: Sequence[Answer]) -> None:
     """Write only each training's degrees into the recipe's file; if a training does not fit, write nothing."""
     from understudy.recipe.edit import rewrite
+    from understudy.recipe.learners import place_of
 
     if not all(answer.estimate.fits for answer in answers):
         typer.echo(f"{path}: unchanged, since not every training fits", err=True)
@@ -121,7 +122,7 @@ def _write(path: Path, answers: Sequence[Answer]) -> None:
     rewrite(
         path,
         {
-            (answer.job.learner, "train", "strategy"): answer.estimate.degrees.model_dump(exclude_defaults=True)
+            (*place_of(answer.job.path), "train", "strategy"): answer.estimate.degrees.model_dump(exclude_defaults=True)
             or "single"
             for answer in answers
         },

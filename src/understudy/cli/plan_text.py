@@ -114,7 +114,9 @@ def _print_host(answer: Answer) -> None:
     typer.echo(f"  host      {_size(host.all)} of each node's memory: {parts}")
     if host.limit is not None:
         verdict = "fits" if host.fits else "DOES NOT FIT"
-        typer.echo(f"            {_size(host.limit)} are available, by resources.{answer.job.name}.memory: {verdict}")
+        typer.echo(
+            f"            {_size(host.limit)} are available, by resources.{answer.job.resources}.memory: {verdict}"
+        )
 
 
 def _print_disk(needed: "Disk") -> None:

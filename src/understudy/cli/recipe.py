@@ -58,15 +58,11 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
 
 def _named_of_models(recipe: "Recipe") -> Iterator[str]:
     """Settings about parts of a model, which can only be checked on a built model."""
-    from understudy.graph import trainings
     from understudy.recipe import degrees
+    from understudy.recipe.learners import trainings
 
-    resources_of = {node.learner: recipe.resources.by_job[node.resources] for node in trainings(recipe)}
-    for learner, resources in resources_of.items():
-        train = recipe.trainings[learner]
-        if train is None:
-            continue
-        where = f"{learner}.train"
+    for training in trainings(recipe):
+        train, resources, where = training.train, training.resources, f"{training.path}.train"
         if train.optimizer.no_decay is not None:
             yield f"{where}.optimizer.no_decay: whether there are such parameters"
         if train.lora:

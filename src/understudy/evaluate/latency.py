@@ -14,18 +14,17 @@ from torch import Tensor, nn
 
 from understudy.evaluate.contents import Latency
 from understudy.evaluate.metrics import FloatArray
-from understudy.recipe.roles import TEACHER
 
 WARM_UP = 3
 
 
-def latency(
+def rounds(
     modules: Mapping[str, nn.Module], inputs: Mapping[str, Tensor], repeats: int, tick: Callable[[], None]
-) -> dict[str, Latency]:
+) -> dict[str, FloatArray]:
     """Time all models on the same examples; inputs are (batch, ...), already on the model's device.
 
     Returns:
-        Each model's latency, by its role.
+        Each model's milliseconds (repeats,) by its role.
     """
     roles = list(modules)
     seconds: dict[str, list[float]] = {role: [] for role in roles}
@@ -36,9 +35,7 @@ def latency(
             if turn >= 0:
                 seconds[role].append(taken)
         tick()
-    milliseconds = {role: np.array(taken) * 1000 for role, taken in seconds.items()}
-    teacher = milliseconds[TEACHER]
-    return {role: _summary(taken, teacher, len(inputs[role])) for role, taken in milliseconds.items()}
+    return {role: np.array(taken) * 1000 for role, taken in seconds.items()}
 
 
 def _seconds(module: nn.Module, inputs: Tensor) -> float:
@@ -49,7 +46,14 @@ def _seconds(module: nn.Module, inputs: Tensor) -> float:
     return time.perf_counter() - start
 
 
-def _summary(milliseconds: FloatArray, teacher: FloatArray, batch_size: int) -> Latency:
+def latency(milliseconds: FloatArray, teacher: FloatArray, batch_size: int) -> Latency:
+    """A model's latency.
+
+    Args:
+        milliseconds: of each round, (n,).
+        teacher: those of the teacher that the student is held against, in the same rounds.
+        batch_size: examples of each round.
+    """
     median = float(np.median(milliseconds))
     return {
         "batch_size": batch_size,

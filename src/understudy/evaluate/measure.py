@@ -21,9 +21,10 @@ from understudy.errors import InputError
 from understudy.evaluate import answers
 from understudy.evaluate.answers import Results, by_role, full_precision
 from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
-from understudy.evaluate.latency import WARM_UP, latency
+from understudy.evaluate.latency import WARM_UP, latency, rounds
 from understudy.evaluate.loading import kind_of, load_models
 from understudy.evaluate.metrics import FloatArray
+from understudy.evaluate.reference import reference_teacher
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
 from understudy.evaluate.shares import WHOLE, Share
 from understudy.evaluate.splits import splits_by_role
@@ -35,7 +36,7 @@ from understudy.models.trust import trusted_descriptions
 from understudy.models.weight_files import weight_bytes
 from understudy.parallel.peers import is_lost_peer
 from understudy.recipe import EvaluatePrecision, Recipe
-from understudy.recipe.roles import STUDENT, TEACHER
+from understudy.recipe.roles import STUDENT
 
 Progress = Callable[[float, float, str], None]
 
@@ -47,7 +48,8 @@ class Costs:
     parameters: int
     flops: int
     """FLOP of one example."""
-    latency: Latency
+    rounds: FloatArray
+    """Milliseconds of inference in each round, (n,)."""
 
 
 def measure(
@@ -67,7 +69,7 @@ def measure(
     The first rank writes the files and times the models; sharded models are timed by all ranks.
 
     Args:
-        models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
+        models: a folder of a saved model for each role: teachers, student, and perhaps control and champion.
         digests: the models' digests by role.
         examples: the folder of an `examples` object.
         recipe: the metrics and settings.
@@ -94,7 +96,9 @@ def measure(
     if share.rank == 0:
         machine = hardware(on, recipe.evaluate.precision, share)
         _keep(folder, results, before)
-        said = _measures(models, digests, recipe, examples, splits[TEACHER], results, costs, machine)
+        said = _measures(
+            models, digests, recipe, examples, splits[next(iter(recipe.all_teachers))], results, costs, machine
+        )
         _write(folder, *said, trivial_results(examples))
 
 
@@ -137,15 +141,23 @@ def _measures(
     """The contents of measures.json and of per_example.npz."""
     described, per_example = read_facts(examples), _per_example(split, results)
     found = quality(per_example, list(models), recipe.metrics)
+    teacher = reference_teacher(recipe, {role: found[role]["metrics"] for role in found})
+    speed = {
+        role: latency(cost.rounds, costs[teacher].rounds, recipe.evaluate.latency.batch_size)
+        for role, cost in costs.items()
+    }
     measures: Measures = {
         "task": recipe.task,
         "split": "test",
         "examples": len(split.tokens),
         "data": {key: value for key, value in described.items() if key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
+        "teacher": teacher,
         "confidence": CONFIDENCE,
         "hardware": machine,
-        "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
+        "models": {
+            role: _of_model(models[role], digests[role], found[role], costs[role], speed[role]) for role in models
+        },
         "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, examples, described)),
         "confusion": _confusion(results[STUDENT], described.get("labels", ())) if STUDENT in results else None,
     }
@@ -207,7 +219,7 @@ def _write(
     np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example, **trivial)
 
 
-def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMeasures:
+def _of_model(path: Path, digest: str, found: Quality, costs: Costs, speed: Latency) -> ModelMeasures:
     """All measurements of a model, in the order of measures.json."""
     return {
         "digest": digest,
@@ -217,7 +229,7 @@ def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMea
         "metrics": found["metrics"],
         "intervals": found["intervals"],
         "calibration": found["calibration"],
-        "latency": costs.latency,
+        "latency": speed,
     }
 
 
@@ -270,8 +282,8 @@ def _costs(
     inputs = {role: torch.from_numpy(splits[role].sample(timed.batch_size)).to(device) for role in modules}
     flops = {role: flops_per_example(module, inputs[role]) for role, module in modules.items()}
     with torch.inference_mode(), full_precision():
-        speed = latency(modules, inputs, timed.repeats, turn)
-    return {role: Costs(parameter_count(modules[role]), flops[role], speed[role]) for role in modules}
+        times = rounds(modules, inputs, timed.repeats, turn)
+    return {role: Costs(parameter_count(modules[role]), flops[role], times[role]) for role in modules}
 
 
 def _confusion(found: Results, labels: Sequence[str]) -> Confusion | None:

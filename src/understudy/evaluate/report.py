@@ -18,7 +18,7 @@ from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.worst import Example
 from understudy.recipe import MetricName
-from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
+from understudy.recipe.roles import CHAMPION, CONTROL, ROLES, STUDENT, TEACHER
 from understudy.recipe.tasks import load
 from understudy.train.profile import KINDS, Kind, Profile
 
@@ -54,7 +54,6 @@ WIDEST = 16  # labels of a matrix that fits on the page
 MISTAKES = 12  # listed one by one
 LONGEST = 24  # characters of a label in a table
 UNKNOWN = Origin()
-OTHERS = (TEACHER, CHAMPION, CONTROL)
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,8 @@ def mistakes(confusion: Confusion | None) -> list[tuple[str, str, int]]:
 def _others(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
     """The models that the student is compared with; a foreign champion has per-example results, and no measures."""
     answered = {name.partition(".")[0] for name in per_example}
-    return [role for role in OTHERS if role in measures["models"] or role in answered]
+    teachers = [role for role in measures["models"] if role not in ROLES]
+    return [role for role in (TEACHER, *teachers, CHAMPION, CONTROL) if role in measures["models"] or role in answered]
 
 
 def _encoded(plots: Mapping[str, bytes]) -> dict[str, str]:

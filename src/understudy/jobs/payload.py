@@ -8,23 +8,33 @@ from understudy.jobs.collectives import Collectives
 from understudy.recipe import EvaluatePrecision, Model, Objectives, Recipe, TeacherPrecision, Train
 
 
+@dataclass(frozen=True)
+class Taught:
+    """A teacher of a training."""
+
+    folder: str
+    model: Model
+    """Its section of the recipe, which its files must match."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """Training of one model; the result is the model's files."""
 
     kind: Literal["training"] = "training"
     learner: str
-    """The recipe's section of the model."""
+    """The path in the recipe of what is trained."""
+    path: str
+    """The path of the training: that of the learner, or of one of its stages."""
     examples: str
     initial: str | None
-    """A fetched pretrained model to start from."""
-    teacher: str | None
-    teacher_model: Model | None
-    """The teacher's model in the recipe, which its files must match."""
+    """A model to start from: fetched, or of an earlier stage."""
+    teachers: dict[str, Taught] = field(default_factory=dict)
+    """By name, in the recipe's order."""
     teacher_precision: TeacherPrecision = "fp32"
-    """Precision of the teacher's weights."""
+    """Precision of the teachers' weights."""
     teacher_shards: int | None = None
-    """Number of ranks that share a copy of the teacher."""
+    """Number of ranks that share a copy of a teacher."""
     model: Model
     train: Train
     objectives: Objectives
@@ -34,6 +44,8 @@ class Training:
     """Models that other jobs of the run train, by their path in the recipe: tried on an example beforehand."""
     asked: Objectives = ()
     """The student's objectives: tried beforehand too, for the outputs that they need of teacher and student."""
+    student_teachers: tuple[str, ...] = ()
+    """The names of the student's teachers, in their order."""
     student_train: Train | None = None
     """The student's training settings, if a later job trains it: layer names in them are checked beforehand too."""
     student_world: tuple[int, int] = (1, 1)
@@ -44,12 +56,17 @@ class Training:
     @property
     def reads(self) -> dict[str, str]:
         """The folders that ranks read, by name."""
-        folders = {"examples": self.examples, "teacher": self.teacher, "initial": self.initial}
-        return {name: folder for name, folder in folders.items() if folder}
+        initial = {"initial": self.initial} if self.initial else {}
+        return {
+            "examples": self.examples,
+            **initial,
+            **{name: each.folder for name, each in self.teachers.items()},
+        }
 
     def reading(self, copies: Mapping[str, str]) -> "Training":
         """The same work on copied folders, by the names of `reads`."""
-        return replace(self, examples=copies["examples"], teacher=copies.get("teacher"), initial=copies.get("initial"))
+        teachers = {name: replace(each, folder=copies[name]) for name, each in self.teachers.items()}
+        return replace(self, examples=copies["examples"], initial=copies.get("initial"), teachers=teachers)
 
 
 @dataclass(frozen=True, kw_only=True)

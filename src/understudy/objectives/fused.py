@@ -15,8 +15,9 @@ from torch.autograd.function import once_differentiable
 from understudy.objectives.batch import Batch
 from understudy.parallel.compilation import has_compiler
 
-Losses = Callable[[Tensor, Tensor | None, Batch], tuple[Tensor, Tensor]]
-"""From logits of student and teacher, (n, K), to losses (n,) and their gradients with respect to the student's."""
+Losses = Callable[[Tensor, tuple[Tensor, ...], Batch], tuple[Tensor, Tensor]]
+"""From logits of the student and of each teacher, (n, K), to losses (n,) and their gradients with respect to the
+student's."""
 AT_A_TIME = {"cpu": 2**19, "cuda": 2**24}
 """Logits per block of rows without a compiler: 2 MiB in fp32 on a CPU, and enough to keep a GPU busy."""
 WORTH_COMPILING = 2**24
@@ -24,33 +25,38 @@ WORTH_COMPILING = 2**24
 
 
 def write_gradient(
-    losses: Losses, student: Tensor, teacher: Tensor | None, batch: Batch, gradient: Tensor, scale: float = 1.0
+    losses: Losses,
+    student: Tensor,
+    teachers: tuple[Tensor, ...],
+    batch: Batch,
+    gradient: Tensor,
+    scale: float = 1.0,
 ) -> Tensor:
     """The sum of the losses, a scalar in fp32, or in the logits' type if that is wider.
 
     Args:
         losses: the objective's loss function.
         student: logits (n, K).
-        teacher: logits (n, K), if the objective needs them.
+        teachers: logits (n, K) of each teacher.
         batch: the n positions.
         gradient: output tensor (n, K) in the logits' type; `student` itself if its values are not needed afterwards.
         scale: factor of the gradient, applied before it is rounded to that type.
     """
     if student.is_cuda and batch.mixed is None and student.numel() >= WORTH_COMPILING and has_compiler():
         torch._dynamo.maybe_mark_dynamic(student, 0)
-        return compiled(losses)(student, teacher, batch, gradient, scale)
+        return compiled(losses)(student, teachers, batch, gradient, scale)
     total = torch.zeros((), device=student.device, dtype=full_precision(student.dtype))
     for rows in row_blocks(student):
-        taught = None if teacher is None else teacher[rows]
-        total += _of_rows(losses, student[rows], taught, batch.part(rows), gradient[rows], scale)
+        of_teachers = tuple(logits[rows] for logits in teachers)
+        total += _of_rows(losses, student[rows], of_teachers, batch.part(rows), gradient[rows], scale)
     return total
 
 
 def _of_rows(
-    losses: Losses, student: Tensor, teacher: Tensor | None, batch: Batch, gradient: Tensor, scale: float
+    losses: Losses, student: Tensor, teachers: tuple[Tensor, ...], batch: Batch, gradient: Tensor, scale: float
 ) -> Tensor:
-    taught = None if teacher is None else teacher.to(full_precision(teacher.dtype))
-    loss, computed = losses(student.to(full_precision(student.dtype)), taught, batch)
+    of_teachers = tuple(logits.to(full_precision(logits.dtype)) for logits in teachers)
+    loss, computed = losses(student.to(full_precision(student.dtype)), of_teachers, batch)
     gradient.copy_(computed if scale == 1.0 else computed * scale)
     return loss.sum()
 
@@ -77,10 +83,10 @@ class TotalLoss(torch.autograd.Function):
     """The sum of an objective's losses over rows of logits that are all in memory, as an autograd function."""
 
     @staticmethod
-    def forward(ctx: Any, losses: Losses, student: Tensor, teacher: Tensor | None, batch: Batch) -> Tensor:
+    def forward(ctx: Any, losses: Losses, student: Tensor, teachers: tuple[Tensor, ...], batch: Batch) -> Tensor:
         """The sum; the gradient is computed here as well."""
         gradient = torch.empty_like(student)
-        total = write_gradient(losses, student, teacher, batch, gradient)
+        total = write_gradient(losses, student, teachers, batch, gradient)
         ctx.save_for_backward(gradient)
         return total
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from understudy.errors import InputError
-from understudy.recipe.objectives import Needs, ObjectiveSection
+from understudy.recipe.objectives import Needs, TeacherObjective
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor, nn
@@ -19,7 +19,7 @@ Layer = Annotated[int, Field(ge=0)]
 Pair = tuple[Layer, Layer]
 
 
-class HiddenStatesObjective(ObjectiveSection):
+class HiddenStatesObjective(TeacherObjective):
     """Squared distance of hidden states, the student's projected to the teacher's width (Romero et al. 2015, FitNets;
     Jiao et al. 2020, TinyBERT).
     """
@@ -43,18 +43,20 @@ class HiddenStatesObjective(ObjectiveSection):
 
         from understudy.objectives.objective import ModuleObjective
 
-        pairs = self._pairs(len(context.student.hidden_states) - 1, len(context.teacher.hidden_states) - 1)
+        (name,) = self.names(tuple(context.teachers))
+        (chosen,), shapes = self.chosen(tuple(context.teachers)), context.teachers[name]
+        pairs = self._pairs(len(context.student.hidden_states) - 1, len(shapes.hidden_states) - 1)
         projections = nn.ModuleList()
         for at, (own, other) in enumerate(pairs):
             positions, width = _shape(context.student, own, "student", f"{context.path}.layers[{at}]")
-            others, wanted = _shape(context.teacher, other, "teacher", f"{context.path}.layers[{at}]")
+            others, wanted = _shape(shapes, other, "teacher", f"{context.path}.layers[{at}]")
             if positions != others:
                 raise InputError(
                     f"{context.path}: the student's layer {own} has {positions} positions, and the teacher's layer "
                     f"{other} has {others}; compare models with the same number (for images: of patches)"
                 )
             projections.append(nn.Linear(width, wanted, bias=False))
-        return ModuleObjective(partial(distance, pairs=pairs), projections=projections)
+        return ModuleObjective(partial(distance, pairs=pairs, chosen=chosen), projections=projections)
 
     def _pairs(self, student: int, teacher: int) -> tuple[Pair, ...]:
         """The pairs of layers of models of these depths."""
@@ -65,11 +67,12 @@ class HiddenStatesObjective(ObjectiveSection):
 
 def distance(
     student: "Outputs",
-    teacher: "Outputs | None",
+    teachers: "tuple[Outputs, ...]",
     batch: "Batch",
     projections: "nn.ModuleList",
     *,
     pairs: tuple[Pair, ...],
+    chosen: int = 0,
 ) -> "Tensor":
     """The squared distance, averaged over the width and over pairs of layers, summed over positions with a target.
 
@@ -79,10 +82,9 @@ def distance(
 
     from understudy.objectives.fused import full_precision
 
-    assert teacher is not None
     distances = []
     for (own, other), projection in zip(pairs, projections, strict=True):
-        projected, wanted = projection(student.hidden_states[own]), teacher.hidden_states[other]
+        projected, wanted = projection(student.hidden_states[own]), teachers[chosen].hidden_states[other]
         kind = full_precision(projected.dtype)
         squared = (projected.to(kind) - wanted.to(kind)).square()
         distances.append(squared.flatten(batch.labels.ndim).mean(-1))

@@ -25,13 +25,15 @@ class LabelsObjective(ObjectiveSection):
         return PositionObjective(partial(losses, smoothing=context.train.label_smoothing))
 
 
-def losses(student: "Tensor", teacher: "Tensor | None", batch: "Batch", *, smoothing: float) -> "tuple[Tensor, Tensor]":
+def losses(
+    student: "Tensor", teachers: "tuple[Tensor, ...]", batch: "Batch", *, smoothing: float
+) -> "tuple[Tensor, Tensor]":
     """Negative log-likelihoods (n,) by position, and their gradients (n, K).
 
     The gradient with respect to the logits is the predicted distribution less the target's. The loss of a mixed example
     is the weighted sum of both labels' losses, which equals the loss of the mixed label (Zhang et al. 2018).
     """
-    del teacher
+    del teachers
     if batch.mixed is None:
         return cross_entropies(student, batch.labels, smoothing)
     first, to_first = cross_entropies(student, batch.labels, smoothing)

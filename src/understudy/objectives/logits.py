@@ -1,11 +1,13 @@
 """The objective `logits`: the teacher's softened distribution (Hinton et al. 2015)."""
 
+import math
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import Needs, ObjectiveSection
+from understudy.recipe.objectives import Needs, TeacherObjective
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -14,25 +16,34 @@ if TYPE_CHECKING:  # the recipe is checked without torch
     from understudy.objectives.objective import Context, PositionObjective
 
 
-class LogitsObjective(ObjectiveSection):
+class LogitsObjective(TeacherObjective):
     """KL divergence from the teacher (Hinton et al. 2015): temperature^2 * KL(teacher || student), both softened."""
 
+    takes_mean: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs(signals=frozenset({"logits"}))
     type: Literal["logits"]
     temperature: Annotated[float, Field(gt=0)] = 2.0
     """Logits are divided by it. The factor temperature^2 keeps gradients as large as those of the labels."""
 
-    def build(self, _context: "Context") -> "PositionObjective":
+    def build(self, context: "Context") -> "PositionObjective":
         """Its formula at the temperature."""
         from understudy.objectives.objective import PositionObjective
 
-        return PositionObjective(partial(losses, temperature=self.temperature))
+        chosen = self.chosen(tuple(context.teachers))
+        return PositionObjective(partial(losses, temperature=self.temperature, chosen=chosen))
 
 
 def losses(
-    student: "Tensor", teacher: "Tensor | None", batch: "Batch", *, temperature: float
+    student: "Tensor",
+    teachers: "tuple[Tensor, ...]",
+    batch: "Batch",
+    *,
+    temperature: float,
+    chosen: tuple[int, ...] = (0,),
 ) -> "tuple[Tensor, Tensor]":
     """T^2 * KL(teacher || student) at a temperature T (n,) by position, and its gradients (n, K).
+
+    With several `chosen` teachers, their distribution is the mean of the softened ones (section 5).
 
     The gradient of the KL term with respect to the logits shrinks as 1 / T^2. The factor T^2 compensates, so that the
     weight between soft and hard targets means the same at every temperature (section 2). The gradient is then T times
@@ -43,14 +54,22 @@ def losses(
     """
     from torch.nn import functional
 
-    assert teacher is not None
     log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = functional.log_softmax(teacher / temperature, dim=-1)
+    log_teacher = softened([teachers[at] for at in chosen], temperature)
     likelihoods = log_teacher.exp()
     terms = (likelihoods * (log_teacher - log_student)).masked_fill_(likelihoods == 0, 0)
     loss = temperature**2 * terms.sum(-1)
     gradient = (log_student.exp() - likelihoods).mul_(temperature)
     return loss.where(batch.has_target, 0), gradient.masked_fill_(~batch.has_target[:, None], 0)
+
+
+def softened(teachers: "Sequence[Tensor]", temperature: float) -> "Tensor":
+    """The logarithm (n, K) of the mean of the teachers' distributions, each softened, from their logits (n, K)."""
+    import torch
+    from torch.nn import functional
+
+    each = [functional.log_softmax(logits / temperature, dim=-1) for logits in teachers]
+    return each[0] if len(each) == 1 else torch.logsumexp(torch.stack(each), dim=0) - math.log(len(each))
 
 
 OBJECTIVE = LogitsObjective

@@ -1,4 +1,4 @@
-"""Objectives: losses computed from a student's and a teacher's outputs on a batch, summed over the targets.
+"""Objectives: losses computed from outputs of a student and its teachers on a batch, summed over the targets.
 
 Sums add up over ranks and micro-batches; the training loop divides by the number of targets. Each objective has its
 own module, named in recipe/objectives.py, so that a change to one repeats only the trainings that use it. The module
@@ -6,7 +6,7 @@ has the recipe's section, which builds the objective from a Context, and its for
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
@@ -18,7 +18,8 @@ from understudy.models.outputs import Outputs, OutputShapes
 from understudy.objectives.batch import Batch
 from understudy.objectives.fused import Losses, TotalLoss
 from understudy.recipe import ObjectiveSection, Train
-from understudy.recipe.objectives import Extra
+from understudy.recipe.objectives import Extra, TeacherObjective
+from understudy.recipe.roles import STUDENT, TEACHER
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Context:
     train: Train
     seed: int
     student: OutputShapes = field(default_factory=OutputShapes)
-    teacher: OutputShapes = field(default_factory=OutputShapes)
-    """Shapes of the extras that the training's objectives need, and of no other outputs."""
-    path: str = ""
-    """The objective's path in the recipe, for errors."""
+    teachers: Mapping[str, OutputShapes] = field(default_factory=lambda: {TEACHER: OutputShapes()})
+    """Of each teacher by name. Shapes are those of the extras that objectives need, and of no other outputs."""
+    path: str = f"{STUDENT}.distill"
+    """The path of the objectives in the recipe, then of each one, for errors."""
 
 
 class Objective(nn.Module, ABC):
@@ -48,13 +49,13 @@ class Objective(nn.Module, ABC):
     positions at a time, with logits (n, K), where the logits of all would be large."""
 
     @abstractmethod
-    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+    def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
         """The loss in nats, summed over the batch's targets: a scalar.
 
         Args:
             student: the student's outputs, with gradients.
-            teacher: the teacher's outputs, without gradients; None in a training without a teacher.
-            batch: the batch that both were computed on.
+            teachers: the outputs of the training's teachers in their order, without gradients.
+            batch: the batch that all were computed on.
         """
 
 
@@ -75,10 +76,10 @@ class PositionObjective(Objective):
         super().__init__()
         self.losses = losses
 
-    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+    def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
         """The loss, summed over targets."""
-        taught = None if teacher is None else teacher.logits.detach().flatten(0, -2)
-        total: Tensor = TotalLoss.apply(self.losses, student.logits.flatten(0, -2), taught, batch.by_position())
+        of_teachers = tuple(outputs.logits.detach().flatten(0, -2) for outputs in teachers)
+        total: Tensor = TotalLoss.apply(self.losses, student.logits.flatten(0, -2), of_teachers, batch.by_position())
         return total
 
 
@@ -86,7 +87,7 @@ class ModuleObjective(Objective):
     """A loss with trained modules, whose gradients are computed by autograd.
 
     Args:
-        loss: from outputs of student and teacher, batch, and the modules by their names, to the loss.
+        loss: from outputs of student and teachers, batch, and the modules by their names, to the loss.
         modules: the trained modules.
     """
 
@@ -96,9 +97,9 @@ class ModuleObjective(Objective):
         for name, module in modules.items():
             self.add_module(name, module)
 
-    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+    def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
         """The loss, summed over targets."""
-        return self._loss(student, teacher, batch, **dict(self.named_children()))
+        return self._loss(student, teachers, batch, **dict(self.named_children()))
 
 
 class WeightedSum(Objective):
@@ -111,10 +112,10 @@ class WeightedSum(Objective):
         self.extras = frozenset().union(*(objective.extras for _, objective in parts))
         self.by_position = all(objective.by_position for _, objective in parts)
 
-    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+    def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
         """The weighted sum of the parts' sums over targets, in the recipe's order."""
         losses = [
-            weight * part(student, teacher, batch) for weight, part in zip(self._weights, self.parts, strict=True)
+            weight * part(student, teachers, batch) for weight, part in zip(self._weights, self.parts, strict=True)
         ]
         total: Tensor = sum(losses[1:], start=losses[0])
         return total
@@ -132,8 +133,13 @@ def extras_of(sections: Iterable[ObjectiveSection]) -> frozenset[Extra]:
     return frozenset().union(*(section.needs.extras for section in sections))
 
 
+def learns_from(section: ObjectiveSection, name: str, teachers: tuple[str, ...]) -> bool:
+    """Whether an objective compares with a teacher of a training that has these."""
+    return isinstance(section, TeacherObjective) and name in section.names(teachers)
+
+
 def objective(sections: Sequence[ObjectiveSection], context: Context) -> Objective:
-    """The objective that a recipe's student.distill configures, its parameters drawn from the seed.
+    """The objective that a section `distill` configures, its parameters drawn from the seed.
 
     Raises:
         InputError: the models do not fit it.
@@ -141,7 +147,7 @@ def objective(sections: Sequence[ObjectiveSection], context: Context) -> Objecti
     parts = []
     with _seeded(context.seed):
         for at, section in enumerate(sections):
-            built = cast(_Builds, section).build(replace(context, path=f"student.distill[{at}]"))
+            built = cast(_Builds, section).build(replace(context, path=f"{context.path}[{at}]"))
             built.extras = section.needs.extras
             parts.append((section.weight, built))
     return weighted(parts)
@@ -171,12 +177,12 @@ def _sum(parts: Sequence[tuple[float, Losses]]) -> Losses:
     """The weighted sum of losses, and of their gradients."""
     (first_weight, first), *others = parts
 
-    def losses(student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        loss, gradient = first(student, teacher, batch)
+    def losses(student: Tensor, teachers: tuple[Tensor, ...], batch: Batch) -> tuple[Tensor, Tensor]:
+        loss, gradient = first(student, teachers, batch)
         if first_weight != 1:
             loss, gradient = loss * first_weight, gradient.mul_(first_weight)
         for weight, part in others:
-            further, of_logits = part(student, teacher, batch)
+            further, of_logits = part(student, teachers, batch)
             loss, gradient = loss.add(further, alpha=weight), gradient.add_(of_logits, alpha=weight)
         return loss, gradient
 

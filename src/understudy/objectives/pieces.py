@@ -18,7 +18,7 @@ from understudy.objectives.fused import full_precision, write_gradient
 from understudy.objectives.head import LinearHead
 from understudy.objectives.objective import PositionObjective
 
-Objective = Callable[[Outputs, Outputs | None, Batch], Tensor]
+Objective = Callable[[Outputs, tuple[Outputs, ...], Batch], Tensor]
 """An objective that is a sum over positions, each of which depends on its logits alone."""
 Piece = Callable[[Tensor, slice, Sequence[Tensor]], tuple[Tensor, Tensor]]
 """From the states of some positions and their slice to the sum of their losses and the gradient of the states. The
@@ -27,26 +27,25 @@ FP16_SCALE = 256.0
 """Factor of the logits' gradients in fp16, whose smallest number is 6e-8. A power of two."""
 
 
-def loss_in_pieces(objective: Objective, student: States, teacher: States | None, batch: Batch) -> Tensor:
+def loss_in_pieces(objective: Objective, student: States, teachers: Sequence[States], batch: Batch) -> Tensor:
     """The objective's loss, a scalar.
 
     Args:
         objective: a sum over positions.
         student: states and head; gradients go to the states and to the head's parameters.
-        teacher: states and head on the same batch, without gradients.
+        teachers: states and heads on the same batch, without gradients.
         batch: inputs and labels, (B, L) or (B,).
     """
     states, rows = student.states.flatten(0, -2), batch.by_position()
-    scale, taught = 1.0, _logits(teacher) if teacher else None
+    scale, from_teachers = 1.0, [_logits(teacher) for teacher in teachers]
     if isinstance(objective, PositionObjective):
         scale = FP16_SCALE if _products(states) is torch.float16 else 1.0
-        gradients = _closed(objective, student, taught, rows, scale)
+        gradients = _closed(objective, student, from_teachers, rows, scale)
     else:
         pieces = list(student.pieces())
         if len(pieces) == 1:
-            said = Outputs(taught(pieces[0])) if taught else None
-            return objective(Outputs(student.head(states)), said, rows)
-        gradients = _by_autograd(objective, student, taught, rows)
+            return objective(Outputs(student.head(states)), _outputs(from_teachers, pieces[0]), rows)
+        gradients = _by_autograd(objective, student, from_teachers, rows)
     total: Tensor = _Summed.apply(states, gradients, student.pieces(), scale, *student.parameters)
     return total
 
@@ -56,7 +55,11 @@ def _products(states: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
 
 
-def _logits(teacher: States) -> Callable[[slice], Tensor]:
+Logits = Callable[[slice], Tensor]
+"""From a piece to a teacher's logits (n, K)."""
+
+
+def _logits(teacher: States) -> Logits:
     """A function from a piece to the teacher's logits; the head is cast once."""
     head = LinearHead(teacher.linear, teacher.vocabulary, _products(teacher.states)) if teacher.linear else None
     states = teacher.states.flatten(0, -2)
@@ -71,7 +74,7 @@ def _logits(teacher: States) -> Callable[[slice], Tensor]:
 def _closed(
     objective: PositionObjective,
     student: States,
-    taught: Callable[[slice], Tensor] | None,
+    from_teachers: Sequence[Logits],
     rows: Batch,
     scale: float,
 ) -> Piece:
@@ -82,8 +85,8 @@ def _closed(
 
     def loss(logits: Tensor, piece: slice, gradient: Tensor) -> Tensor:
         with torch.no_grad():
-            said = taught(piece) if taught else None
-            return write_gradient(objective.losses, logits, said, rows.part(piece), gradient, scale)
+            of_teachers = tuple(logits_of(piece) for logits_of in from_teachers)
+            return write_gradient(objective.losses, logits, of_teachers, rows.part(piece), gradient, scale)
 
     def by_product(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         assert head is not None
@@ -105,20 +108,24 @@ def _closed(
     return by_product if head else through_head
 
 
-def _by_autograd(objective: Objective, student: States, taught: Callable[[slice], Tensor] | None, rows: Batch) -> Piece:
+def _by_autograd(objective: Objective, student: States, from_teachers: Sequence[Logits], rows: Batch) -> Piece:
     """The piece function of an objective without a gradient in closed form."""
     trained = [parameter for parameter in student.parameters if parameter.requires_grad]
 
     def gradients(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        said = Outputs(taught(piece)) if taught else None
+        of_teachers = _outputs(from_teachers, piece)
         with torch.enable_grad():
             own = states.detach().requires_grad_()
-            loss = objective(Outputs(student.head(own)), said, rows.part(piece))
+            loss = objective(Outputs(student.head(own)), of_teachers, rows.part(piece))
             of_states, *of_head = torch.autograd.grad(loss, (own, *trained))
         _add(sums, of_head)
         return loss.detach(), of_states
 
     return gradients
+
+
+def _outputs(from_teachers: Sequence[Logits], piece: slice) -> tuple[Outputs, ...]:
+    return tuple(Outputs(logits_of(piece)) for logits_of in from_teachers)
 
 
 def _add(sums: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:

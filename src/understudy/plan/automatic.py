@@ -9,6 +9,7 @@ from understudy.plan.job import Job, jobs
 from understudy.plan.ranking import Ranking, ranking, workers
 from understudy.plan.remedies import lacking
 from understudy.recipe import Degrees, Recipe
+from understudy.recipe.learners import with_train
 
 
 def decided(recipe: Recipe, report: Callable[[str], None]) -> Recipe:
@@ -62,15 +63,13 @@ def nearest(job: Job, ranked: Ranking) -> Estimate:
 
 def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
     """The recipe with these degrees for one of its trainings."""
-    section = getattr(recipe, job.learner)
-    train = section.train.model_copy(update={"strategy": chosen})
-    return recipe.model_copy(update={job.learner: section.model_copy(update={"train": train})})
+    return with_train(recipe, job.path, job.planned.train.model_copy(update={"strategy": chosen}))
 
 
 def _kind(job: Job, hardware_table: dict[str, Hardware]) -> str:
     """The name of a job's hardware in the table."""
     names = ", ".join(hardware_table)
-    where = f"resources.{job.name}.hardware"
+    where = f"resources.{job.resources}.hardware"
     if job.hardware is None:
         raise InputError(f"{where}: strategy: auto needs the kind of hardware; give one of {names}")
     if job.hardware not in hardware_table:

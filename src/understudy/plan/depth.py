@@ -6,7 +6,7 @@ linearly with the number of blocks, from the first few on.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from understudy.plan.ledger import Kind, Peak
 from understudy.plan.repeated import Further
 from understudy.plan.trace import Planned, Traced, laid_out, traces
 from understudy.recipe import Degrees, Lora
+from understudy.recipe.roles import section_of
 
 FEW = 4
-"""Blocks that are traced, in each stage and in the teacher. With two, the block that is gathered ahead and the block
+"""Blocks that are traced, in each stage and in each teacher. With two, the block that is gathered ahead and the block
 that is freed are the same ones, and the next block adds more than further ones."""
 
 
@@ -65,16 +66,16 @@ def depth(description: Description, where: str) -> Depth | None:
     return Depth(count, setting)
 
 
-Depths = tuple[Depth | None, Depth | None]
-"""Depths of a model and of its teacher."""
+Depths = tuple[Depth | None, Mapping[str, Depth | None]]
+"""Depths of a model and of its teachers, by name."""
 
 
 def depths(planned: Planned) -> Depths:
     """The depths of a training's models; unknown where an objective compares their layers."""
     if extras_of(planned.objectives):
-        return None, None
-    teacher = depth(planned.teacher, "teacher.model") if planned.teacher else None
-    return depth(planned.model, planned.where) if _trains_alike(planned.train.lora) else None, teacher
+        return None, {}
+    teachers = {name: depth(teacher, section_of(name)) for name, teacher in planned.teachers.items()}
+    return depth(planned.model, planned.where) if _trains_alike(planned.train.lora) else None, teachers
 
 
 def _trains_alike(lora: Lora | None) -> bool:
@@ -97,18 +98,25 @@ def deep_traces(
     Raises:
         InputError: the model cannot be spread with these degrees.
     """
-    student_depth, teacher_depth = model_depths
+    student_depth, teacher_depths = model_depths
     per_rank = planned.train.pipeline.stages_per_rank if degrees.pp > 1 else 1
     stages = degrees.pp * per_rank
     if student_depth is None or student_depth.blocks <= FEW * stages:
         return traces(planned, degrees, device, precision)
 
     model = student_depth.cut(planned.model, FEW * stages)
-    teacher = teacher_depth.cut(planned.teacher, FEW) if planned.teacher and teacher_depth else planned.teacher
-    shallow = traces(replace(planned, model=model, teacher=teacher), degrees, device, precision, even=True)
-    above = teacher_depth.blocks - FEW if teacher_depth else 0
+    cut = {name: found.cut(planned.teachers[name], FEW) for name, found in teacher_depths.items() if found}
+    teachers = {**planned.teachers, **cut}
+    shallow = traces(replace(planned, model=model, teachers=teachers), degrees, device, precision, even=True)
+    above = {name: found.blocks - FEW for name, found in teacher_depths.items() if found}
     return [
-        _on_line(start, [(start.student_block, share / per_rank - FEW), (start.teacher_block, above)])
+        _on_line(
+            start,
+            [
+                (start.student_block, share / per_rank - FEW),
+                *((start.teacher_blocks[name], count) for name, count in above.items()),
+            ],
+        )
         for start, share in zip(shallow, _shares(planned, degrees, student_depth), strict=True)
     ]
 

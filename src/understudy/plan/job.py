@@ -1,11 +1,12 @@
 """The trainings of a recipe, each with its hardware."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from understudy.graph import trainings
+from understudy.graph import Node, trainings
 from understudy.kube.quantities import amount
+from understudy.models.facts import Description
 from understudy.models.pretrained import Head
 from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import Hardware
@@ -14,8 +15,7 @@ from understudy.plan.placeholders import PlaceholderExamples, description_of, fa
 from understudy.plan.ranking import Placement
 from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Recipe, Resources, degrees
-from understudy.recipe.objectives import without_teacher
-from understudy.recipe.roles import CONTROL
+from understudy.recipe.roles import section_of
 
 EXAMPLES = 2**20
 """An arbitrary number: a step does not depend on it."""
@@ -26,6 +26,8 @@ class Job:
     """One training."""
 
     name: str
+    """That of its node."""
+    resources: str
     """The key of its resources in the recipe."""
     planned: Planned
     nodes: int
@@ -51,8 +53,8 @@ class Job:
         return int(state * inner / (inner + OUTER))
 
     @property
-    def learner(self) -> str:
-        """The recipe's section of what it trains."""
+    def path(self) -> str:
+        """Its path in the recipe."""
         return self.planned.where.removesuffix(".train")
 
     def placement(self, hardware: Hardware) -> Placement:
@@ -66,36 +68,47 @@ class Job:
         return None if strategy == "auto" else degrees(strategy, self.nodes, self.processes)
 
 
-def jobs(recipe: Recipe) -> Iterator[Job]:
-    """The recipe's trainings, in their order.
+def descriptions(recipe: Recipe) -> dict[str, Description]:
+    """The descriptions of a recipe's models, by their path in the recipe.
 
     Raises:
         InputError: a model is invalid, or a pretrained model's configuration or tokenizer is not available.
     """
     facts = facts_of(recipe, tokens_of(recipe))
-    examples = PlaceholderExamples(facts, EXAMPLES)
-    head: Head = "new" if recipe.teacher.train else "kept"
-    teacher = description_of(recipe.teacher.model, facts, "teacher.model", head)
-    student = description_of(recipe.student.model, facts, "student.model", "new")
-    models = {"teacher.model": teacher, "student.model": student}
+    heads: dict[str, Head] = {
+        f"{section}.model": "new" if learner.trainings else "kept" for section, learner in recipe.learners.items()
+    }
+    return {path: description_of(model, facts, path, heads[path]) for path, model in recipe.models.items()}
+
+
+def jobs(recipe: Recipe) -> Iterator[Job]:
+    """The recipe's trainings, in their order. A control's is left out: the student's, without teachers.
+
+    Raises:
+        InputError: as of descriptions().
+    """
+    models = descriptions(recipe)
+    examples = PlaceholderExamples(facts_of(recipe, tokens_of(recipe)), EXAMPLES)
     for node in trainings(recipe):
-        train = recipe.trainings[node.learner]
-        if train is None or node.role == CONTROL:  # a control's training is the student's, without the teacher
+        if not node.training or node.is_control:
             continue
-        planned = Planned(models[node.model], None, train, without_teacher(), examples, f"{node.learner}.train")
-        if node.has_teacher:
-            precision, shards = recipe.student.teacher_precision, recipe.student.teacher_shards
-            planned = replace(
-                planned,
-                teacher=teacher,
-                objectives=recipe.objectives,
-                teacher_precision=precision,
-                teacher_shards=shards,
-            )
-        yield _job(node.resources, planned, recipe.resources.by_job[node.resources])
+        learner = recipe.learners[node.learner]
+        planned = Planned(
+            model=models[node.model],
+            teachers={name: models[section_of(name)] for name in node.teachers},
+            train=recipe.trainings[node.training].train,
+            objectives=recipe.objectives_of(node.training),
+            examples=examples,
+            where=f"{node.training}.train",
+            teacher_precision=learner.teacher_precision,
+            teacher_shards=learner.teacher_shards,
+        )
+        yield _job(node, planned, recipe.resources.by_job[node.resources])
 
 
-def _job(name: str, planned: Planned, resources: Resources) -> Job:
+def _job(node: Node, planned: Planned, resources: Resources) -> Job:
     memory = int(amount(resources.memory)) if resources.memory else None
     hardware = resources.hardware or ("CPU" if resources.device == "cpu" else None)
-    return Job(name, planned, resources.nodes, resources.processes, hardware, memory, resources.device)
+    return Job(
+        node.name, node.resources, planned, resources.nodes, resources.processes, hardware, memory, resources.device
+    )

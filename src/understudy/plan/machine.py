@@ -65,11 +65,13 @@ def machine_for(job: Job, named: str | None, hardware_table: Mapping[str, Hardwa
     kind = named or (None if _is_here(job) else job.hardware)
     if kind:
         if kind not in hardware_table:
-            raise InputError(f"resources.{job.name}.hardware: {kind} is not in the table ({', '.join(hardware_table)})")
+            raise InputError(
+                f"resources.{job.resources}.hardware: {kind} is not in the table ({', '.join(hardware_table)})"
+            )
         return Machine(kind, hardware_table[kind])
     if job.nodes > 1 or (job.device == "cuda" and not here):
         cause = "several nodes" if job.nodes > 1 else "GPUs, and this machine has none"
-        hint = f"resources.{job.name}.hardware or --hardware names another"
+        hint = f"resources.{job.resources}.hardware or --hardware names another"
         return Machine(CLUSTER, _row(CLUSTER, hardware_table), f"assumed, since the recipe asks for {cause}; {hint}")
     return _of_gpus(here, hardware_table) if here and job.device != "cpu" else _of_cpu(job.processes, hardware_table)
 

@@ -13,8 +13,8 @@ from understudy.plan.estimate import GIB
 from understudy.plan.lower_bounds import Held, evaluation_memory, training_memory
 from understudy.plan.placeholders import description_of, facts_of
 from understudy.plan.weights import weights_of
-from understudy.recipe import ArchitectureModel, Model, Recipe, Resources, Train, degrees
-from understudy.recipe.roles import TEACHER, section_of
+from understudy.recipe import ArchitectureModel, Learner, Model, Recipe, Resources, Train, degrees
+from understudy.recipe.roles import section_of
 
 FEWEST_TOKENS, FEWEST_LABELS = 258, 2
 """Assumed for vocabularies and labels that are not counted yet."""
@@ -49,16 +49,23 @@ def refuse_small_pods(recipe: Recipe) -> None:
             )
 
 
-def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
+def _needs(recipe: Recipe, limited: dict[str, Resources]) -> list[Need]:
+    """The largest need of each job."""
+    largest: dict[str, Need] = {}
+    for need in _each(recipe, limited):
+        if need.job not in largest or need.bytes > largest[need.job].bytes:
+            largest[need.job] = need
+    return list(largest.values())
+
+
+def _each(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
     facts, nodes = _fewest(recipe), trainings(recipe)
     sizes = {path: _bytes(model, facts, path) for path, model in recipe.models.items()}
-    largest = {node.resources: node for node in nodes if recipe.trainings[node.learner]}  # a control has no teacher
-    for key, node in largest.items():
-        train = recipe.trainings[node.learner]
-        if train and (resources := limited.get(key)):
-            teacher = sizes[section_of(TEACHER)] if node.has_teacher else 0
-            needed = _training(recipe, train, resources, Held(sizes[node.model], teacher))
-            yield Need(key, _state(train, resources), needed)
+    for node in nodes:
+        if node.training and (resources := limited.get(node.resources)):
+            train, learner = recipe.trainings[node.training].train, recipe.learners[node.learner]
+            held = Held(sizes[node.model], sum(sizes[section_of(name)] for name in node.teachers))
+            yield Need(node.resources, _state(train, resources), _training(learner, train, resources, held))
     evaluation = node_of(recipe, EVALUATION).resources
     if resources := limited.get(evaluation):
         models = sum(sizes[node.model] for node in nodes)
@@ -66,9 +73,9 @@ def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
         yield Need(evaluation, "all models' weights", evaluation_memory(spread, _device(resources), models))
 
 
-def _training(recipe: Recipe, train: Train, resources: Resources, held: Held) -> int:
+def _training(learner: Learner, train: Train, resources: Resources, held: Held) -> int:
     mesh_degrees = degrees(train.strategy, resources.nodes, resources.processes)
-    precision, shards = recipe.student.teacher_precision, recipe.student.teacher_shards
+    precision, shards = learner.teacher_precision, learner.teacher_shards
     return training_memory(train, mesh_degrees, _device(resources), precision, held, shards)
 
 

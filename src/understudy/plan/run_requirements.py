@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from understudy.plan.job import descriptions
 from understudy.plan.serving import SMALLER, Serving, serving
-from understudy.plan.trace import Planned
-from understudy.plan.weights import Weights, weights_of
+from understudy.plan.weights import weights_of
 from understudy.recipe import Recipe, degrees
-from understudy.recipe.roles import CONTROL, STUDENT, TEACHER
+from understudy.recipe.roles import CONTROL, STUDENT, section_of
 
 
 @dataclass(frozen=True)
@@ -22,26 +22,20 @@ class RunRequirements:
     """Of the student."""
 
 
-def run_requirements(recipe: Recipe, distillation: Planned) -> RunRequirements:
+def run_requirements(recipe: Recipe) -> RunRequirements:
     """The requirements of a run beside its trainings.
 
-    Args:
-        recipe: the run's.
-        distillation: the student's training, with its teacher.
+    Raises:
+        InputError: a model is invalid, or its files are not available.
     """
-    assert distillation.teacher is not None
-    teacher, student = (
-        weights_of(distillation.teacher, "teacher.model"),
-        weights_of(distillation.model, "student.model"),
-    )
-    weights: dict[str, Weights] = {TEACHER: teacher, STUDENT: student}
-    if recipe.student.control:
-        weights[CONTROL] = student
+    described = descriptions(recipe)
+    roles = (*recipe.all_teachers, STUDENT, *((CONTROL,) if recipe.student.control else ()))
+    weights = {role: weights_of(described[section_of(role)], section_of(role)) for role in roles}
     measured = recipe.resources.evaluation
     shares = degrees(recipe.evaluate.strategy, measured.nodes, measured.processes).dp_shard
     precision = recipe.evaluate.precision
     return RunRequirements(
         models={role: model_weights.files for role, model_weights in weights.items()},
         evaluation=sum(model_weights.parameters for model_weights in weights.values()) // (shares * SMALLER[precision]),
-        serving=serving(distillation.model, "student.model", precision),
+        serving=serving(described[section_of(STUDENT)], section_of(STUDENT), precision),
     )

@@ -38,6 +38,7 @@ from understudy.plan.simulation import simulated_rank
 from understudy.plan.trial import try_model, try_names
 from understudy.recipe import Degrees, Objectives, TeacherPrecision, Train
 from understudy.recipe.objectives import Extra
+from understudy.recipe.roles import learner_of, section_of
 from understudy.teachers.in_memory import Teacher
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
@@ -62,7 +63,8 @@ class Planned:
     """A training, as a recipe describes it."""
 
     model: Description
-    teacher: Description | None
+    teachers: Mapping[str, Description]
+    """By name, in the recipe's order."""
     train: Train
     objectives: Objectives
     examples: PlaceholderExamples
@@ -78,7 +80,7 @@ class Traced:
 
     peak: Peak
     resident: int
-    """Bytes between steps: weights, optimiser, teacher."""
+    """Bytes between steps: weights, optimiser, teachers."""
     flops: int
     """Floating-point operations of matrix products and attention."""
     traffic: Mapping[tuple[str, tuple[int, ...]], int]
@@ -87,8 +89,8 @@ class Traced:
     """Bytes of weights and optimiser state, as in a checkpoint."""
     student_block: Further = field(default_factory=Further)
     """The increment for one more block in each of the rank's stages, if the model stands for a deeper one."""
-    teacher_block: Further = field(default_factory=Further)
-    """The same for the teacher."""
+    teacher_blocks: Mapping[str, Further] = field(default_factory=dict)
+    """The same for each teacher, by name."""
 
 
 def trace(
@@ -146,10 +148,11 @@ def _try_models(planned: Planned, spread: Spread) -> Context:
     """The context of the training's objective, after a trial of its models."""
     section, extras = planned.where.removesuffix(".train"), extras_of(planned.objectives)
     student = try_model(planned.model, planned.examples, extras, section, spread, planned.train)
-    context = Context(planned.train, SEED, student)
-    if planned.teacher:
-        teacher = try_model(planned.teacher, planned.examples, extras, "teacher", spread, None)
-        context = replace(context, teacher=teacher)
+    teachers = {
+        name: try_model(teacher, planned.examples, extras, learner_of(name), spread, None)
+        for name, teacher in planned.teachers.items()
+    }
+    context = Context(planned.train, SEED, student, teachers, f"{section}.distill")
     try_names(planned.model, objective(planned.objectives, context), planned.train, section)
     return context
 
@@ -164,7 +167,7 @@ def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, 
         LocalSteps(chosen, planned.train.diloco, spread.meshes.replicate.get_group())
     ledger.mark("parameters", parameters)
     ledger.mark("optimizer", _state(chosen))
-    student_blocks, teacher_blocks = _repeated(seen, chosen, ledger) if even else ([], [])
+    student_blocks, teacher_blocks = _repeated(seen, chosen, ledger) if even else ([], {})
     learner.train(mode=True)
     batch, count = spread.meshes.batch, planned.train.gradient_accumulation_steps
     width = part_width(planned.train.batch_size, batch.size(), count)
@@ -191,7 +194,7 @@ def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, 
         {which: round(size * count / traced) for which, size in ledger.traffic.items()},
         sum(kept(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
         sum((each.further(peak, between, chosen.state, count / traced) for each in student_blocks), Further()),
-        sum((each.further(peak, between, None, count / traced) for each in teacher_blocks), Further()),
+        {name: each.further(peak, between, None, count / traced) for name, each in teacher_blocks.items()},
     )
 
 
@@ -204,7 +207,8 @@ class _Models:
     learner: Learner
     blocks: list[list[nn.Module]]
     """Of each of its stages."""
-    teacher_blocks: list[list[nn.Module]]
+    teacher_blocks: Mapping[str, list[nn.Module]]
+    """By the teacher's name."""
     buckets: Mapping[nn.Parameter, Mapping[str, Tensor]]
 
 
@@ -228,10 +232,10 @@ def _learner(planned: Planned, student_objective: Objective, spread: Spread, led
     else:
         held = model = spread.over_ranks(model, train.tensor_plan, where, Savers(train.activation_checkpointing))
         _allow_partial_head(model)
-    teacher, teacher_blocks = _teacher(planned, spread, student_objective.extras, ledger)
+    teachers, teacher_blocks = _teachers(planned, spread, student_objective.extras, ledger)
     if staged:
         student_blocks = [_with_weights(stage.model) for stage in staged.stages.values()]
-        pipelined = Pipelined(staged, held, student_objective, teacher, spread)
+        pipelined = Pipelined(staged, held, student_objective, teachers, spread)
         return _Models(list(held.parameters()), pipelined, student_blocks, teacher_blocks, {})
     student_blocks = [_with_weights(model)]
     buckets: Mapping[nn.Parameter, Mapping[str, Tensor]] = {}
@@ -242,15 +246,14 @@ def _learner(planned: Planned, student_objective: Objective, spread: Spread, led
         buckets = copies.buckets
         wrapped_objective = Copies(student_objective) if is_trained else student_objective
     parameters = [*held.parameters(), *wrapped_objective.parameters()]
-    whole = Whole(held, student_objective, wrapped_objective, teacher, spread)
+    whole = Whole(held, student_objective, wrapped_objective, teachers, spread)
     return _Models(parameters, whole, student_blocks, teacher_blocks, buckets)
 
 
-def _repeated(seen: _Models, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], list[Repeated]]:
-    """The blocks of each stage, with the tensors of their weights, and the teacher's blocks."""
-    student_blocks, teacher_blocks = (
-        [Repeated(ledger, each) for each in lists] for lists in (seen.blocks, seen.teacher_blocks)
-    )
+def _repeated(seen: _Models, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], dict[str, Repeated]]:
+    """The blocks of each stage, with the tensors of their weights, and each teacher's blocks."""
+    student_blocks = [Repeated(ledger, each) for each in seen.blocks]
+    teacher_blocks = {name: Repeated(ledger, each) for name, each in seen.teacher_blocks.items()}
     for each in student_blocks:
         each.assign(chosen.state)
         each.assign(seen.buckets)
@@ -271,19 +274,22 @@ def _with_weights(model: nn.Module) -> list[nn.Module]:
     return [block for block in blocks(model) if next(block.parameters(), None) is not None]
 
 
-def _teacher(
+def _teachers(
     planned: Planned, spread: Spread, extras: frozenset[Extra], ledger: Ledger
-) -> tuple[Teacher | None, list[list[nn.Module]]]:
-    """The teacher, and its blocks."""
-    if planned.teacher is None:
-        return None, []
-    whole = undrawn_model(planned.teacher, "teacher.model")
-    with _disable_current_modes():  # its meshes need real tensors of ranks
-        spread = spread_of_teacher(spread, planned.teacher_shards)
-    model = teacher_over_ranks(whole, spread, planned.teacher_precision)
-    _allow_partial_head(model)
-    ledger.mark("teacher", model.parameters())
-    return Teacher(model, extras), [_with_weights(model)]
+) -> tuple[list[Teacher], dict[str, list[nn.Module]]]:
+    """The teachers, and their blocks by name."""
+    teachers, teacher_blocks = [], {}
+    learner = planned.where.partition(".stages")[0].removesuffix(".train")
+    for name, description in planned.teachers.items():
+        whole = undrawn_model(description, section_of(name))
+        with _disable_current_modes():  # its meshes need real tensors of ranks
+            inference = spread_of_teacher(spread, planned.teacher_shards, learner)
+        model = teacher_over_ranks(whole, inference, planned.teacher_precision, learner=learner)
+        _allow_partial_head(model)
+        ledger.mark("teacher", model.parameters())
+        teachers.append(Teacher(model, extras))
+        teacher_blocks[name] = _with_weights(model)
+    return teachers, teacher_blocks
 
 
 def _allow_partial_head(model: nn.Module) -> None:

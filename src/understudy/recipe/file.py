@@ -12,19 +12,18 @@ from pydantic import ValidationError
 from understudy.errors import InputError
 from understudy.recipe import yaml
 from understudy.recipe.errors import explanations
+from understudy.recipe.learners import paths_of, place_of
 from understudy.recipe.overrides import Override, apply, override
 from understudy.recipe.places import Conflict
+from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.recipe.rules import conflicts
-from understudy.recipe.schema import Recipe
+from understudy.recipe.schema import Recipe, Student
 from understudy.recipe.yaml import Place, Value, Values
 
 # Values that may be paths. The data's always is; the others may be hub ids.
 DATA = ("data", "source", "path")
-PRETRAINED = (
-    ("teacher", "model", "pretrained"),
-    ("student", "model", "pretrained"),
-    ("data", "text", "tokenizer", "pretrained"),
-)
+MODEL = ("model", "pretrained")
+TOKENIZER = ("data", "text", "tokenizer", "pretrained")
 
 SECTIONS = frozenset(field.alias or name for name, field in Recipe.model_fields.items())
 
@@ -49,9 +48,9 @@ class Source:
         lines = []
         for line in text.splitlines():
             place, colon, words = line.partition(": ")
-            keys = place.split(".")
+            keys = place_of(place)
             known = colon and keys[0] in SECTIONS
-            lines.append(str(self.error([(tuple(keys), words)])) if known else line)
+            lines.append(str(self.error([(keys, words)])) if known else line)
         return "\n".join(lines)
 
     def _locate(self, place: Place) -> tuple[int, str, str]:
@@ -152,10 +151,19 @@ def completed(recipe: Recipe) -> Recipe:
             "data": recipe.data.model_copy(update=shape),
             "evaluate": recipe.evaluate.model_copy(update={"metrics": recipe.metrics}),
             "gate": recipe.gate.model_copy(update={"metric": recipe.gate_metric}),
-            "student": recipe.student.model_copy(update={"distill": recipe.objectives}),
+            STUDENT: _completed_student(recipe),
             "register_": recipe.register_.model_copy(update=names),
         }
     )
+
+
+def _completed_student(recipe: Recipe) -> Student:
+    """The student with the default objectives of its trainings."""
+    paths = paths_of(recipe, STUDENT)
+    if recipe.student.stages is None:
+        return recipe.student.model_copy(update={"distill": recipe.objectives_of(paths[0])})
+    stages = [recipe.trainings[path].model_copy(update={"distill": recipe.objectives_of(path)}) for path in paths]
+    return recipe.student.model_copy(update={"stages": tuple(stages)})
 
 
 def _text(path: Path) -> str:
@@ -168,12 +176,14 @@ def _text(path: Path) -> str:
 
 
 def _required() -> list[str]:
-    return [name for name, field in Recipe.model_fields.items() if field.is_required()]
+    return [name for name, field in Recipe.model_fields.items() if field.is_required() or name == TEACHER]
 
 
 def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
     """Make relative paths absolute: steps, ranks and pods run in other folders."""
-    for place in (DATA, *PRETRAINED):
+    teachers = data.get("teachers")
+    named = [("teachers", name, *MODEL) for name in (teachers if isinstance(teachers, dict) else ())]
+    for place in (DATA, TOKENIZER, (TEACHER, *MODEL), (STUDENT, *MODEL), *named):
         section: Value = data
         for key in place[:-1]:
             section = section.get(key) if isinstance(section, dict) else None

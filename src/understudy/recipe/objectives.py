@@ -70,6 +70,25 @@ class ObjectiveSection(Section):
     weight: Weight = 1.0
 
 
+class TeacherObjective(ObjectiveSection):
+    """An objective that compares the student with a teacher."""
+
+    takes_mean: ClassVar[bool] = False
+    """Whether it can learn from the mean of several teachers."""
+    teacher: Annotated[str, Field(min_length=1)] | Annotated[tuple[str, ...], Field(min_length=2)] | None = None
+    """The name of a teacher, or of several, whose mean it is. Default: all teachers of the training."""
+
+    def names(self, teachers: tuple[str, ...]) -> tuple[str, ...]:
+        """Its teachers among those of the training."""
+        if self.teacher is None:
+            return teachers
+        return (self.teacher,) if isinstance(self.teacher, str) else self.teacher
+
+    def chosen(self, teachers: tuple[str, ...]) -> tuple[int, ...]:
+        """Their places in the training's order."""
+        return tuple(teachers.index(name) for name in self.names(teachers))
+
+
 def load(name: str) -> type[ObjectiveSection]:
     """An objective's section by its name in OBJECTIVES."""
     section: type[ObjectiveSection] = importlib.import_module(OBJECTIVES[name]).OBJECTIVE
@@ -113,7 +132,8 @@ def _require_a_teacher(value: Objectives) -> Objectives:
     return value
 
 
-Distill = Annotated[Objectives, BeforeValidator(_refuse_the_old_form), AfterValidator(_require_a_teacher)]
+StageObjectives = Annotated[Objectives, BeforeValidator(_refuse_the_old_form)]
+Distill = Annotated[StageObjectives, AfterValidator(_require_a_teacher)]
 
 
 def without_teacher() -> Objectives:

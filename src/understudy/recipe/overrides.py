@@ -1,17 +1,17 @@
 """Overrides: a.b.c=value changes one value of a recipe, and removes values of the file that contradict it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from understudy.errors import InputError
 from understudy.recipe import yaml
 from understudy.recipe.errors import shown
+from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.recipe.tasks import TASKS, default_objectives
 from understudy.recipe.yaml import Place, Value, Values
 
 DISTILL_PLACE = ("student", "distill")
-TRAININGS = (("teacher", "train"), ("student", "train"))
 LENGTHS = {"steps": "epochs", "epochs": "steps"}
 
 
@@ -60,10 +60,8 @@ def apply(data: Values, changes: Sequence[Override]) -> list[Override]:
         InputError: an override names an impossible path.
     """
     applied = [replace(change, place=_set(data, change)) for change in changes]
-    for place in TRAININGS:
-        train = _section(data, place)
-        if train is not None:
-            _drop_overridden(train, place, applied)
+    for place, train in _trainings(data):
+        _drop_overridden(train, place, applied)
     return applied
 
 
@@ -88,12 +86,24 @@ def _drop_overridden(train: Values, place: Place, changes: Sequence[Override]) -
         schedule["warmup"] = steps - 1
 
 
-def _section(data: Values, place: Place) -> Values | None:
-    """The section at a path, if there is one."""
-    found: Value = data
-    for key in place:
-        found = found.get(str(key)) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else None
+def _trainings(data: Values) -> Iterator[tuple[Place, Values]]:
+    """The sections `train` of all learners, with their paths."""
+    teachers = data.get("teachers")
+    learners: dict[Place, Value] = {(name,): data.get(name) for name in (TEACHER, STUDENT)}
+    learners |= {("teachers", name): value for name, value in (teachers.items() if isinstance(teachers, dict) else ())}
+    for place, learner in learners.items():
+        if isinstance(learner, dict):
+            yield from _trainings_of(place, learner)
+
+
+def _trainings_of(place: Place, learner: Values) -> Iterator[tuple[Place, Values]]:
+    """The sections `train` of a learner, and of its stages."""
+    stages = learner.get("stages")
+    found = {(*place, "stages", at): stage for at, stage in enumerate(stages if isinstance(stages, list) else ())}
+    for inside, section in {place: learner, **found}.items():
+        train = section.get("train") if isinstance(section, dict) else None
+        if isinstance(train, dict):
+            yield (*inside, "train"), train
 
 
 def _set(data: Values, change: Override) -> Place:

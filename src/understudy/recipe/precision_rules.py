@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from understudy.recipe.learners import Training
 from understudy.recipe.places import Conflict, Place
-from understudy.recipe.schema import Recipe, Train
+from understudy.recipe.schema import Train
 from understudy.recipe.strategy import Degrees, degrees
 
 
@@ -43,10 +44,10 @@ def eight_bits(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]
         yield (*place, "optimizer", "name"), why
 
 
-def teacher(recipe: Recipe) -> Iterator[Conflict]:
-    """Degrees that conflict with a teacher in eight or four bits; auto leaves them out."""
-    resources, strategy = recipe.resources.distill, recipe.student.train.strategy
-    kind = recipe.student.teacher_precision
+def quantised_teachers(training: Training) -> Iterator[Conflict]:
+    """Degrees that conflict with teachers in eight or four bits; auto leaves them out."""
+    resources, strategy = training.resources, training.train.strategy
+    kind = training.learner.teacher_precision
     if kind not in ("int8", "nf4") or strategy == "auto":
         return
     try:
@@ -55,4 +56,4 @@ def teacher(recipe: Recipe) -> Iterator[Conflict]:
         return
     if found.tp > 1:
         why = f"{found} splits layers, and those in {kind} are not split; use bf16, or a strategy without tp"
-        yield ("student", "teacher_precision"), why
+        yield (*training.section, "teacher_precision"), why

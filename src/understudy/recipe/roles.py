@@ -12,8 +12,13 @@ Candidate = Literal["student", "control"]
 
 
 def learner_of(role: str) -> str:
-    """The recipe's section of the learner whose model has a role; not for a champion, a model of another recipe."""
-    return STUDENT if role == CONTROL else role
+    """The path in the recipe of the learner whose model has a role; not for a champion, a model of another recipe.
+
+    A role that is none of the four is the name of one of several teachers.
+    """
+    if role in (STUDENT, CONTROL):
+        return STUDENT
+    return TEACHER if role == TEACHER else f"teachers.{role}"
 
 
 def section_of(role: str) -> str:

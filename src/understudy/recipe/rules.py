@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from understudy.recipe import learners
+from understudy.recipe.learners import Training, place_of, trainings
 from understudy.recipe.models import Model, Normalization, PretrainedModel
 from understudy.recipe.places import Conflict, Place
-from understudy.recipe.precision_rules import teacher
+from understudy.recipe.precision_rules import quantised_teachers
 from understudy.recipe.schema import Evaluate, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, degrees
@@ -27,19 +29,26 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _packing(recipe)
     yield from _metrics(recipe)
     yield from _stride(recipe)
-    if recipe.teacher.train:
-        yield from job_conflicts(("teacher", "train"), recipe.teacher.train, "teacher", recipe.resources.teacher)
-        yield from _augment(("teacher", "train", "augment"), recipe.teacher.train, recipe)
-        yield from _lora(("teacher", "train", "lora"), recipe.teacher.train, recipe.teacher.model)
-    yield from job_conflicts(("student", "train"), recipe.student.train, "distill", recipe.resources.distill)
-    yield from _augment(("student", "train", "augment"), recipe.student.train, recipe)
-    yield from _lora(("student", "train", "lora"), recipe.student.train, recipe.student.model)
-    yield from teacher(recipe)
-    yield from _objectives(recipe)
-    yield from _teacher_shards(recipe)
+    learning = list(learners.conflicts(recipe))
+    yield from learning
+    for training in trainings(recipe):
+        place, train = (*training.place, "train"), training.train
+        yield from job_conflicts(place, train, training.job, training.resources)
+        yield from _augment((*place, "augment"), train, recipe)
+        yield from _lora((*place, "lora"), train, training.learner.model)
+        if not learning:
+            yield from _beside_teachers(recipe, training)
     yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
     if recipe.candidate == "control" and not recipe.student.control:
         yield ("register", "control"), "no control is trained; set student.control to true, or leave this out"
+
+
+def _beside_teachers(recipe: Recipe, training: Training) -> Iterator[Conflict]:
+    """Conflicts of a training with its teachers and objectives."""
+    if training.teachers:
+        yield from quantised_teachers(training)
+        yield from _teacher_shards(training)
+    yield from _objectives(recipe, training)
 
 
 def _of_other_tasks(recipe: Recipe) -> Iterator[Conflict]:
@@ -60,37 +69,37 @@ def specific(recipe: Recipe) -> Iterator[tuple[str, Place]]:
                 yield f"model.{name}", (*where.split("."), name)
     if recipe.evaluate.stride:
         yield "evaluate.stride", ("evaluate", "stride")
-    for role, train in (("teacher", recipe.teacher.train), ("student", recipe.student.train)):
-        if train and train.augment:
-            yield "train.augment", (role, "train", "augment")
+    for path, stage in recipe.trainings.items():
+        if stage.train.augment:
+            yield "train.augment", (*place_of(path), "train", "augment")
 
 
-def _teacher_shards(recipe: Recipe) -> Iterator[Conflict]:
-    """Processes that do not divide into copies of the teacher; auto leaves such degrees out."""
-    resources, strategy = recipe.resources.distill, recipe.student.train.strategy
+def _teacher_shards(training: Training) -> Iterator[Conflict]:
+    """Processes that do not divide into copies of a teacher; auto leaves such degrees out."""
+    resources, strategy = training.resources, training.train.strategy
     for nodes in range(resources.min_nodes or resources.nodes, resources.nodes + 1) if strategy != "auto" else ():
         try:
             found = degrees(strategy, nodes, resources.processes)
         except ValueError:  # reported where the strategy is checked
             continue
         try:
-            found.of_teacher(recipe.student.teacher_shards)
+            found.of_teacher(training.learner.teacher_shards)
         except ValueError as error:
-            yield ("student", "teacher_shards"), str(error)
+            yield (*training.section, "teacher_shards"), str(error)
 
 
-def _objectives(recipe: Recipe) -> Iterator[Conflict]:
-    """Objectives that do not work with the student's degrees, or with its sequences."""
-    resources, strategy, chosen = recipe.resources.distill, recipe.student.train.strategy, None
+def _objectives(recipe: Recipe, training: Training) -> Iterator[Conflict]:
+    """Objectives that do not work with a training's degrees, or with its sequences."""
+    resources, strategy, chosen = training.resources, training.train.strategy, None
     if strategy != "auto":  # the plan leaves out degrees that conflict with the rest
         try:
             chosen = degrees(strategy, resources.nodes, resources.processes)
         except ValueError:  # reported where the strategy is checked
             return
     packed = recipe.takes("data.text") and recipe.text.packing != "wrapped"
-    for at, objective in enumerate(recipe.objectives):
+    for at, objective in enumerate(recipe.objectives_of(training.path)):
         for why in objective.needs.conflicts(chosen, packed=packed):
-            yield ("student", "distill", at), why
+            yield (*training.place, "distill", at), why
 
 
 def _data(recipe: Recipe) -> Iterator[Conflict]:
@@ -113,20 +122,19 @@ def _packing(recipe: Recipe) -> Iterator[Conflict]:
     """Settings that cannot keep documents apart."""
     if recipe.text.packing == "wrapped":
         return
-    for role, train in (("teacher", recipe.teacher.train), ("student", recipe.student.train)):
-        strategy = train.strategy if train else None
+    for path, stage in recipe.trainings.items():
+        strategy = stage.train.strategy
         if isinstance(strategy, Degrees) and strategy.cp > 1 and strategy.cp_comm_type == "ring":
             why = "a ring sees all earlier positions, and data.text.packing keeps documents apart; use alltoall"
-            yield (role, "train", "strategy", "cp_comm_type"), why
+            yield (*place_of(path), "train", "strategy", "cp_comm_type"), why
 
 
 def _models(recipe: Recipe) -> Iterator[Conflict]:
-    fresh = {"teacher.model": recipe.teacher.train is not None, "student.model": True}
-    for where, model in recipe.models.items():
+    for section, learner in recipe.learners.items():
+        model, place = learner.model, (*place_of(section), "model")
         if not isinstance(model, PretrainedModel):
             continue
-        place = tuple(where.split("."))
-        if model.labels is not None and fresh[where] and recipe.takes("model.labels"):
+        if model.labels is not None and learner.trainings and recipe.takes("model.labels"):
             yield (*place, "labels"), "the model is trained further, with outputs for the data's labels; remove it"
         if model.normalization is not None and recipe.takes("model.normalization"):
             yield from _normalization((*place, "normalization"), model.normalization, recipe.image.channels)

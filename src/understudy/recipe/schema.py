@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
-from understudy.recipe.objectives import Distill, Objectives
-from understudy.recipe.roles import CONTROL, STUDENT, Candidate
+from understudy.recipe.objectives import Distill, Objectives, StageObjectives, TeacherObjective, without_teacher
+from understudy.recipe.roles import CONTROL, STUDENT, TEACHER, Candidate, learner_of
 from understudy.recipe.section import BatchSize, Fraction, Positive, Section
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
 from understudy.recipe.tasks import MetricName, TaskName, default_objectives, load
@@ -19,6 +19,8 @@ EvaluatePrecision = Literal["fp32", "bf16"]
 CONTROL_SUFFIX = "-control"
 
 NAME = r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$"
+TEACHER_NAME = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
+"""It names steps of a run, tasks and jobs."""
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
@@ -102,32 +104,68 @@ class Train(Section):
         return self
 
 
-class Teacher(Section):
-    """The large model. A pretrained one without `train` is used as it is."""
+class Stage(Section):
+    """One of several trainings of a learner, which starts from the model of the one before."""
+
+    train: Train
+    distill: StageObjectives | None = None
+    """Weighted objectives, as in a learner with one training. [{type: labels}] trains without a teacher."""
+
+
+class Learner(Section):
+    """A model and its training, or several in a row (stages)."""
 
     model: Model
     train: Train | None = None
+    distill: Distill | None = None
+    """Weighted objectives; the loss is their sum."""
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)] | None = None
+    """Trainings in a row, each with a `train` and a `distill` of its own, instead of these two keys."""
+    teacher_precision: TeacherPrecision = "fp32"
+    """Precision of the weights of its teachers beside it. bf16 takes half the memory, and a teacher computes in it. For
+    linear layers, int8 takes a quarter, and nf4 a seventh; the other weights stay as they are."""
+    teacher_shards: Positive | None = None
+    """Processes that hold one copy of a teacher together; with 1, each has a copy. Default: as for the model itself;
+    if that is split into stages (pp), all."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Learner":
+        if self.stages and (self.train or self.distill):
+            raise ValueError("give either stages, or one train with its distill; move these into a stage")
+        return self
+
+    @property
+    def trainings(self) -> dict[str, Stage]:
+        """Its trainings in order, by their paths in its section: stages.0, stages.1, ... or "" for a single one."""
+        if self.stages:
+            return {f"stages.{at}": stage for at, stage in enumerate(self.stages)}
+        return {"": Stage(train=self.train, distill=self.distill)} if self.train else {}
+
+
+class Teacher(Learner):
+    """A large model. A pretrained one without a training is used as it is. With `distill` it has teachers itself."""
 
     @model_validator(mode="after")
     def _needs_training(self) -> "Teacher":
-        if self.train is None and not isinstance(self.model, PretrainedModel):
+        if not self.trainings and not isinstance(self.model, PretrainedModel):
             raise ValueError("a teacher that is not pretrained needs a section train")
+        if self.distill and not self.train:
+            raise ValueError("distill is of a training; give train, or remove it")
         return self
 
 
-class Student(Section):
-    """The small model, its training, and whether a control is trained as well."""
+class Student(Learner):
+    """The small model, its training, and whether a control is trained as well.
 
-    model: Model
-    train: Train
-    distill: Distill | None = None
-    """Weighted objectives; the loss is their sum. Default: by the task."""
-    teacher_precision: TeacherPrecision = "fp32"
-    """Precision of the teacher's weights beside the student. bf16 takes half the memory, and the teacher computes in
-    it. For linear layers, int8 takes a quarter, and nf4 a seventh; the other weights stay as they are."""
-    teacher_shards: Positive | None = None
-    """Processes that hold one copy of the teacher together; with 1, each has a copy. Default: as for the student; if
-    that has stages, all."""
+    The default of `distill` depends on the task.
+    """
+
+    @model_validator(mode="after")
+    def _is_trained(self) -> "Student":
+        if not self.trainings:
+            raise ValueError("a student needs a section train, or stages")
+        return self
+
     control: bool = True
     """Train the same student without the teacher too: same budget, same seed."""
 
@@ -164,6 +202,8 @@ class Gate(Section):
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
     """Largest loss that is accepted: absolute for accuracy, a share of the other model's value for the rest (0.02 is
     2 % in bits per byte)."""
+    teacher: str | None = None
+    """The teacher that the student is held against, by name. Default: the best by the metric."""
     minimum: Annotated[float, Field(ge=0)] | None = None
     """The worst value of the student's metric that is accepted, regardless of the teacher: at least this accuracy, at
     most these bits per byte. The worse end of its confidence interval counts."""
@@ -227,6 +267,9 @@ class JobResources(Section):
     """Resources by job; the control gets what distill gets."""
 
     teacher: Resources = Resources()
+    """Of each teacher's training that `teachers` does not name."""
+    teachers: dict[str, Resources] = Field(default={})
+    """Of a teacher's training, by its name in the recipe's `teachers`."""
     distill: Resources = Resources()
     evaluate: Resources | None = None
     """Default: those of distill, with one process."""
@@ -234,12 +277,13 @@ class JobResources(Section):
     @property
     def by_job(self) -> dict[str, Resources]:
         """Resources by the job's key in this section."""
-        return {"teacher": self.teacher, "distill": self.distill, "evaluate": self.evaluation}
+        named = {f"teachers.{name}": resources for name, resources in self.teachers.items()}
+        return {"teacher": self.teacher, **named, "distill": self.distill, "evaluate": self.evaluation}
 
     @property
     def written(self) -> dict[str, Resources]:
         """Resources by key, without those that follow from others: a recipe has no line to correct for these."""
-        return {key: resources for key, resources in self.by_job.items() if getattr(self, key)}
+        return {key: resources for key, resources in self.by_job.items() if key != "evaluate" or self.evaluate}
 
     @property
     def evaluation(self) -> Resources:
@@ -254,32 +298,69 @@ class Recipe(Section):
     task: TaskName
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     data: Data
-    teacher: Teacher
+    teacher: Teacher | None = None
+    teachers: dict[Annotated[str, Field(pattern=TEACHER_NAME)], Teacher] = Field(default={})
+    """Several teachers by name. An objective without `teacher` learns from the mean of all."""
     student: Student
     evaluate: Evaluate = Evaluate()
     gate: Gate = Gate()
     register_: Annotated[Register, Field(alias="register")] = Register()
     resources: JobResources = JobResources()
 
-    @property
-    def models(self) -> dict[str, Model]:
-        """Teacher's and student's model by their path in the recipe."""
-        return {"teacher.model": self.teacher.model, "student.model": self.student.model}
+    @model_validator(mode="after")
+    def _has_a_teacher(self) -> "Recipe":
+        if not self.all_teachers:
+            raise ValueError("give a teacher, or several in teachers")
+        if self.teacher and self.teachers:
+            raise ValueError("give either teacher, or several in teachers; move it there under a name")
+        return self
 
     @property
-    def trainings(self) -> dict[str, Train | None]:
-        """The training settings of each learner by its section; None for a model that is used as it is."""
-        return {"teacher": self.teacher.train, "student": self.student.train}
+    def all_teachers(self) -> dict[str, Teacher]:
+        """All teachers by name; that of the section `teacher` is called teacher."""
+        return {**({TEACHER: self.teacher} if self.teacher else {}), **self.teachers}
+
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """Teachers and student by their path in the recipe."""
+        teachers = {learner_of(name): learner for name, learner in self.all_teachers.items()}
+        return {**teachers, STUDENT: self.student}
+
+    @property
+    def models(self) -> dict[str, Model]:
+        """The learners' models by their path in the recipe."""
+        return {f"{section}.model": learner.model for section, learner in self.learners.items()}
+
+    @property
+    def trainings(self) -> dict[str, Stage]:
+        """All trainings by their path in the recipe: teacher, teachers.NAME, student, student.stages.0, ..."""
+        return {
+            f"{section}.{path}".removesuffix("."): stage
+            for section, learner in self.learners.items()
+            for path, stage in learner.trainings.items()
+        }
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """The sections whose training has strategy: auto."""
-        return tuple(section for section, train in self.trainings.items() if train and train.strategy == "auto")
+        """The paths of trainings with strategy: auto."""
+        return tuple(path for path, stage in self.trainings.items() if stage.train.strategy == "auto")
+
+    def objectives_of(self, training: str) -> Objectives:
+        """The objectives of a training by its path in the recipe."""
+        default = default_objectives(self.task) if training.partition(".")[0] == STUDENT else without_teacher()
+        return self.trainings[training].distill or default
+
+    def teachers_of(self, training: str) -> tuple[str, ...]:
+        """The names of a training's teachers, in the recipe's order."""
+        everyone = tuple(self.all_teachers)
+        sections = [each for each in self.objectives_of(training) if isinstance(each, TeacherObjective)]
+        named = {name for section in sections for name in section.names(everyone)}
+        return tuple(name for name in everyone if name in named)
 
     @property
     def objectives(self) -> Objectives:
-        """The student's objectives."""
-        return self.student.distill or default_objectives(self.task)
+        """The objectives of the student's last training."""
+        return self.objectives_of(list(self.trainings)[-1])
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:

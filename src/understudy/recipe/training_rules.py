@@ -160,7 +160,7 @@ def _uneven(train: Train, found: Degrees) -> str | None:
 def _elastic(job: str, train: Train, resources: Resources) -> Iterator[Conflict]:
     """Settings that conflict with a number of nodes from min_nodes to nodes."""
     least, most = resources.min_nodes or resources.nodes, resources.nodes
-    where: Place = ("resources", job, "min_nodes")
+    where: Place = ("resources", *job.split("."), "min_nodes")
     if least > most:
         yield where, f"{least} is more than nodes, which is {most}; make it {most} or less"
     if least < most and (isinstance(train.strategy, Degrees) or train.strategy == "auto"):

@@ -6,7 +6,7 @@ from html import escape
 from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
 from understudy.evaluate.metrics import three_digits
 from understudy.recipe import ArchitectureModel, MetricName, Model, PretrainedModel, Recipe
-from understudy.recipe.roles import ROLES, STUDENT
+from understudy.recipe.roles import ROLES, STUDENT, TEACHER
 
 LONGEST = 8000  # characters of a tag in MLflow
 NOTE, NOT_SCORED = "note", "not scored"
@@ -88,8 +88,12 @@ def report_with(report: str, paragraph: str) -> str:
 
 def intent(recipe: Recipe) -> str:
     """The student and teacher of a run, in a sentence."""
-    student, teacher = (_model(section.model) for section in (recipe.student, recipe.teacher))
-    return f"Recipe **{recipe.name}**, {recipe.task}: the student {student} learns from the teacher {teacher}."
+    student = _model(recipe.student.model)
+    if recipe.teacher:
+        teachers = f"the teacher {_model(recipe.teacher.model)}"
+    else:
+        teachers = ", ".join(f"{name} ({_model(teacher.model)})" for name, teacher in recipe.teachers.items())
+    return f"Recipe **{recipe.name}**, {recipe.task}: the student {student} learns from {teachers}."
 
 
 def _model(model: Model) -> str:
@@ -131,6 +135,8 @@ def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
     yield f"The {candidate} {verb} the gate on {measures['examples']} examples of the test split."
     if headline := verdict.get("headline"):
         yield f"{headline[0].upper()}{headline[1:]}."
+    if (teacher := verdict.get("teacher", TEACHER)) != TEACHER:
+        yield f"The teacher that it was held against is {teacher}."
     for caution in verdict["cautions"]:
         yield from ("", f"**{caution}**")
     told = [verdict.get("judged"), *verdict.get("advice", ())]
@@ -173,4 +179,6 @@ def _row(name: str, cells: list[str]) -> str:
 
 
 def _roles(measures: Measures) -> list[str]:
-    return [role for role in ROLES if role in measures["models"]]
+    """The models, teachers first; the champion's comes last."""
+    teachers = [role for role in measures["models"] if role not in ROLES]
+    return [*teachers, *(role for role in ROLES if role in measures["models"])]

@@ -17,7 +17,8 @@ from understudy.errors import disk_errors
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.recipe import Candidate, Recipe
 from understudy.recipe.file import completed
-from understudy.recipe.roles import STUDENT, learner_of
+from understudy.recipe.learners import paths_of
+from understudy.recipe.roles import CONTROL, STUDENT, learner_of
 from understudy.recipe.yaml import dump
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
@@ -162,13 +163,13 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
     """Log the nested runs: parameters, complete curves, and final measures."""
     measured, recipe = submission.measured, submission.recipe
     for role, folder in submission.models.items():
-        step, learner = submission.steps[role], learner_of(role)
+        step = submission.steps[role]
         run_id = recorder.open(server, step)
         log_params(server, run_id, _params(recipe, role))
         history = folder / "history.json"
         curve = read_json(history)
         points = list(points_of(curve)) if isinstance(curve, list) else []
-        if recipe.trainings[learner]:
+        if paths_of(recipe, learner_of(role)):
             server.link_dataset(run_id, _dataset(submission), "training")
         known = server.steps(run_id)
         rest = [unreported(point) if point["step"] in known else point for point in points]
@@ -186,8 +187,9 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
 
 def _params(recipe: Recipe, role: str) -> Mapping[str, object]:
     """The settings of a model and its training."""
-    keys = ("model", "train", "distill") if role == STUDENT else ("model", "train")
-    learner: Mapping[str, object] = completed(recipe).model_dump(mode="json")[learner_of(role)]
+    learner = completed(recipe).learners[learner_of(role)].model_dump(mode="json")
+    keys = ["model", "stages"] if learner["stages"] else ["model", "train"]
+    keys += ["distill"] if role != CONTROL and learner["distill"] else []
     return {key: learner[key] for key in keys}
 
 

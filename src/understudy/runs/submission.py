@@ -100,7 +100,7 @@ def driver_pool(cluster: Cluster, recipe: Recipe) -> Pool:
     """
     if not cluster.one_node:
         return cluster.default_pool
-    launched = {node.resources for node in nodes(recipe) if not node.learner or recipe.trainings[node.learner]}
+    launched = {node.resources for node in nodes(recipe) if node.kind.launches and (node.training or not node.learner)}
     jobs = {key: resources for key, resources in recipe.resources.written.items() if key in launched}
     if len({job.pool for job in jobs.values()}) > 1:
         fields = ", ".join(f"resources.{name}.pool" for name in jobs)

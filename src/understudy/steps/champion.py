@@ -13,7 +13,7 @@ from understudy.models.trust import same_tokenizer, trusted_descriptions, truste
 from understudy.recipe import PretrainedModel, Recipe
 from understudy.recipe.roles import CHAMPION, section_of
 from understudy.steps.environment import tracking_uri
-from understudy.steps.evidence import TRAINED
+from understudy.steps.evidence import roles
 from understudy.steps.foreign import foreign_results
 from understudy.store import Run, Store
 from understudy.store.files import read_json, write_json
@@ -81,8 +81,9 @@ def _champion(store: Store, run: Run, examples: str) -> dict[str, str]:
 
 def _check_code(store: Store, run: Run, champion: str, inputs: Mapping[str, str]) -> None:
     """Refuse a champion that needs other code than this run's models."""
-    models = Recipe.model_validate(run.recipe).models
-    sections = {role: section_of(role) for role in TRAINED if role in inputs}
+    recipe = Recipe.model_validate(run.recipe)
+    models = recipe.models
+    sections = {role: section_of(role) for role in roles(recipe) if role in inputs}
     pretrained = [role for role, section in sections.items() if isinstance(models[section], PretrainedModel)]
     folders = {role: store.objects.path(inputs[role]) for role in pretrained}
     ours = trusted_descriptions(folders, models, store.objects.path(inputs[EXAMPLES])).values()

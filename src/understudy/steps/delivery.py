@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from understudy.errors import UnderstudyError
-from understudy.models.facts import BESIDE, CONFIG, DESCRIPTION
+from understudy.models.facts import BESIDE, CONFIG, DESCRIPTION, HISTORY
 from understudy.models.weight_files import holds_weights
 
 MODEL = BESIDE | {DESCRIPTION, CONFIG}
@@ -29,12 +29,13 @@ def deliver_model(output: Path, staged: Path, initial: Path | None) -> None:
     Args:
         output: the folder that the ranks wrote.
         staged: an empty folder.
-        initial: the fetched model that training started from, whose description must not change; read-only for ranks.
+        initial: the model that training started from, fetched or of an earlier stage, whose description must not
+            change; read-only for ranks.
 
     Raises:
         UnderstudyError: a file is a link, is no part of a model, or differs from the fetched model's.
     """
-    kept = {path.name for path in initial.iterdir()} if initial else set()
+    kept = {path.name for path in initial.iterdir()} - {HISTORY} if initial else set()
     deliver(output, staged, lambda name: name in MODEL | kept or holds_weights(name))
     for name in sorted(name for name in kept if not holds_weights(name)):
         assert initial is not None

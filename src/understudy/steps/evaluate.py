@@ -12,7 +12,7 @@ from understudy.evaluate.contents import RESULTS, results_file
 from understudy.graph import EXAMPLES, Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
-from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
+from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT
 from understudy.steps.champion import champion_input
 from understudy.steps.delivery import deliver
 from understudy.steps.foreign import RECORD
@@ -24,8 +24,6 @@ from understudy.steps.results import remembered, settings_of
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
 
-MODELS = (TEACHER, STUDENT, CONTROL, CHAMPION)
-
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     return {
@@ -33,6 +31,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "task_code": task_code(recipe.task, MEASURED_BY),
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
+        "teacher": recipe.gate.teacher,
         "latency": recipe.evaluate.latency.model_dump(mode="json"),
         "strategy": recipe.evaluate.model_dump(mode="json")["strategy"],
         **settings_of(recipe, store),
@@ -44,7 +43,8 @@ def _champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
 
 
 def _evaluate(work: Work) -> None:
-    models = {role: work.input(role) for role in MODELS if role in work.inputs}
+    roles = (*work.recipe.all_teachers, STUDENT, CONTROL, CHAMPION)
+    models = {role: work.input(role) for role in roles if role in work.inputs}
     began = time.monotonic()
     with remembered(work, list(models)) as results:
         spec = evaluation_spec(work, list(models), results.known)

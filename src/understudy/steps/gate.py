@@ -4,12 +4,12 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from understudy import __version__
 from understudy.data.card import BUILT_IN, card
 from understudy.errors import UnderstudyError
-from understudy.graph import EXAMPLES, MEASURES, RECORDS, Node
+from understudy.graph import EXAMPLES, MEASURES, RECORDS, Node, trainings
 from understudy.recipe import Recipe
 from understudy.revision import commit
 from understudy.steps.champion import champion_problem
@@ -61,13 +61,16 @@ def _gate(work: Work) -> None:
     from understudy.evaluate.cautions import training_losses
     from understudy.evaluate.completions import completed
     from understudy.evaluate.gate import Circumstances, decide
+    from understudy.evaluate.reference import in_role_of_teacher, in_roles
     from understudy.evaluate.report import write
     from understudy.evaluate.worst import worst
 
     measures = json.loads((work.input(MEASURES) / "measures.json").read_text())
     with np.load(work.input(MEASURES) / "per_example.npz") as arrays:
         per_example = dict(arrays)
-    histories = _histories(work)
+    teacher = measures["teacher"]
+    measures, per_example = in_role_of_teacher(measures, per_example)
+    histories = in_roles(_histories(work), teacher)
     verdict = decide(
         measures,
         per_example,
@@ -75,7 +78,7 @@ def _gate(work: Work) -> None:
         work.recipe.gate_metric,
         Circumstances(
             champion_problem=work.world.get("champion_problem", ""),
-            training_losses=training_losses(histories, work.recipe.objectives),
+            training_losses=training_losses(_of_labels(work.recipe, histories, teacher), work.recipe.objectives),
             steps={role: int(history[-1]["step"]) for role, history in histories.items()},
             objectives=work.recipe.objectives,
             candidate=work.recipe.candidate,
@@ -92,11 +95,19 @@ def _gate(work: Work) -> None:
         histories,
         lineage(work),
         per_example,
-        profiles_of(work.run),
+        in_roles(profiles_of(work.run), teacher),
         _origin(work),
         worst(work.input(EXAMPLES), work.input(RECORDS), per_example),
         completed(work.input(EXAMPLES), per_example),
     )
+
+
+def _of_labels(recipe: Recipe, histories: Mapping[str, list[dict[str, float]]], teacher: str) -> dict[str, Any]:
+    """The curves without those of teachers that learned from a teacher: their loss is not that of the labels."""
+    from understudy.evaluate.reference import in_roles
+
+    taught = {node.role for node in trainings(recipe) if node.teachers and not node.is_student}
+    return {role: curve for role, curve in histories.items() if role not in in_roles(dict.fromkeys(taught), teacher)}
 
 
 def _origin(work: Work) -> "Origin":
@@ -152,13 +163,14 @@ def step(node: Node) -> Step:
         work=_gate,
         modules=(
             "understudy.evaluate.gate",
+            "understudy.evaluate.reference",
             "understudy.evaluate.report",
             "understudy.evaluate.worst",
             "understudy.evaluate.completions",
             "understudy.data.card",
             "understudy.data.records",
         ),
-        functions=(_gate, _foreign, _origin, reported_recipe, lineage, trained),
+        functions=(_gate, _foreign, _of_labels, _origin, reported_recipe, lineage, trained),
         section=_section,
         inputs=node.inputs,
         outside=_around,

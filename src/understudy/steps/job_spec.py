@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.graph import EXAMPLES, RECORDS, Node
-from understudy.jobs.payload import Evaluation, Payload, Serving, Training
+from understudy.jobs.payload import Evaluation, Payload, Serving, Taught, Training
 from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
 from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Recipe, Resources, Train
-from understudy.recipe.roles import STUDENT, TEACHER
+from understudy.recipe.learners import paths_of
+from understudy.recipe.roles import STUDENT, section_of
 from understudy.revision import build
 from understudy.steps.step import Work
 
@@ -24,24 +25,26 @@ def training_spec(work: Work, node: Node, train: Train, initial: Path | None, ob
         initial: the files of the pretrained model that it starts from, if any.
         objectives: its objectives.
     """
-    teacher = work.recipe.teacher.model if node.has_teacher else None
+    recipe, learner = work.recipe, work.recipe.learners[node.learner]
+    first = paths_of(recipe, STUDENT)[0]
     payload = Training(
         learner=node.learner,
+        path=node.training,
         examples=str(work.input(EXAMPLES)),
         initial=str(initial) if initial else None,
-        teacher=str(work.input(TEACHER)) if node.has_teacher else None,
-        teacher_model=teacher,
-        teacher_precision=work.recipe.student.teacher_precision,
-        teacher_shards=work.recipe.student.teacher_shards,
-        model=work.recipe.models[node.model],
+        teachers={name: Taught(str(work.input(name)), recipe.models[section_of(name)]) for name in node.teachers},
+        teacher_precision=learner.teacher_precision,
+        teacher_shards=learner.teacher_shards,
+        model=recipe.models[node.model],
         train=train,
         objectives=objectives,
-        seed=work.recipe.seed,
-        others=_others(work.recipe, node),
-        asked=work.recipe.objectives,
-        student_train=work.recipe.student.train if node.role == TEACHER else None,
-        student_world=(work.recipe.resources.distill.nodes, work.recipe.resources.distill.processes),
-        measured_in=work.recipe.evaluate.precision,
+        seed=recipe.seed,
+        others=_others(recipe, node),
+        asked=recipe.objectives_of(first),
+        student_teachers=recipe.teachers_of(first),
+        student_train=None if node.is_student else recipe.trainings[first].train,
+        student_world=(recipe.resources.distill.nodes, recipe.resources.distill.processes),
+        measured_in=recipe.evaluate.precision,
     )
     return _job_spec(work, work.step, payload, node.resources)
 
@@ -94,7 +97,7 @@ def _threads(resources: Resources) -> int:
 
 def _others(recipe: Recipe, node: Node) -> dict[str, Model]:
     """The recipe's models that this job does not train, without pretrained ones, which are checked when fetched."""
-    if node.role == STUDENT:  # no training comes after it
+    if node.is_student and not node.is_control:  # no other model is trained after it
         return {}
     others = {where: model for where, model in recipe.models.items() if where != node.model}
     return {where: model for where, model in others.items() if not isinstance(model, PretrainedModel)}

@@ -76,6 +76,7 @@ def checked_measures(
 
 def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) -> None:
     """Check that measures are finite and of these models, sizes, precision, task, metric and confidence."""
+    from understudy.evaluate.reference import reference_teacher
     from understudy.evaluate.results import CONFIDENCE
 
     try:
@@ -90,6 +91,9 @@ def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) 
     if {role: model["bytes"] for role, model in measures["models"].items()} != sizes:
         raise refusal(f"{MEASURES}: says another size of a model than its file has")
     said = (measures["task"], measures["gate_metric"], measures["confidence"])
+    quality = {role: model["metrics"] for role, model in measures["models"].items()}
+    if measures["teacher"] != reference_teacher(recipe, quality):
+        raise refusal(f"{MEASURES}: holds the student against another teacher")
     if measures["hardware"]["precision"] != recipe.evaluate.precision:
         raise refusal(f"{MEASURES}: is of another precision")
     if said != (recipe.task, recipe.gate_metric, CONFIDENCE) or measures["examples"] < 1:

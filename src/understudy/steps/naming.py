@@ -8,6 +8,8 @@ from understudy.models.facts import read_facts
 from understudy.models.hub import Unreachable
 from understudy.models.pretrained import foreseen
 from understudy.recipe import PretrainedModel
+from understudy.recipe.learners import paths_of
+from understudy.recipe.roles import STUDENT
 from understudy.steps.step import Work
 
 
@@ -17,8 +19,9 @@ def check_student_names(work: Work) -> None:
     Raises:
         InputError: it does not have them, or the model does not fit the recipe.
     """
-    student, objectives = work.recipe.student, work.recipe.objectives
-    model, train = student.model, student.train
+    first = paths_of(work.recipe, STUDENT)[0]
+    objectives, where = work.recipe.objectives_of(first), f"{first}.train"
+    model, train = work.recipe.student.model, work.recipe.trainings[first].train
     if not isinstance(model, PretrainedModel) or not (train.lora or train.optimizer.no_decay):
         return
     if model.trust_remote_code:  # only jobs run this code: this process has credentials
@@ -26,6 +29,7 @@ def check_student_names(work: Work) -> None:
     from torch import nn
 
     from understudy.models.build import empty_model
+    from understudy.models.outputs import OutputShapes
     from understudy.objectives.objective import Context, extras_of, objective
     from understudy.train.naming import check_names
 
@@ -35,7 +39,8 @@ def check_student_names(work: Work) -> None:
         return
     learns: nn.Module = nn.Module()
     if not extras_of(objectives):
-        learns = objective(objectives, Context(train, work.recipe.seed))
+        names = dict.fromkeys(work.recipe.teachers_of(first), OutputShapes())
+        learns = objective(objectives, Context(train, work.recipe.seed, teachers=names))
     elif train.optimizer.no_decay:  # ranks know the teacher's shapes, and with them the objectives' parameters
         train = train.model_copy(update={"optimizer": train.optimizer.model_copy(update={"no_decay": None})})
-    check_names(empty_model(description, "student.model"), learns, train, "student.train")
+    check_names(empty_model(description, "student.model"), learns, train, where)

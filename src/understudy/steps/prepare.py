@@ -57,8 +57,8 @@ def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> No
         why = indistinct(_unlike_most(folder), examples, gate.confidence, load(recipe.task).NOUN)
         found = [f"data.test: {why}"] if why else []
     if not counts["validation"]:
-        asking = [section for section, train in recipe.trainings.items() if train and train.validate_every]
-        found += [f"{section}.train.validate_every: {NOTHING_TO_VALIDATE}" for section in asking]
+        asking = [path for path, stage in recipe.trainings.items() if stage.train.validate_every]
+        found += [f"{path}.train.validate_every: {NOTHING_TO_VALIDATE}" for path in asking]
     if found:
         raise InputError("\n".join(found))
 

@@ -92,9 +92,9 @@ def unprofiled(run: Run) -> Iterator[str]:
     recipe = Recipe.model_validate(run.recipe, by_alias=True)
     nodes = trainings(recipe)
     for node in nodes:
-        if recipe.trainings[node.learner] is None:
+        if not node.training:
             yield f"{node.name}: no profile: it is used as it is, without a training"
-    states = {node.name: run.state(node.name) for node in nodes if recipe.trainings[node.learner]}
+    states = {node.name: run.state(node.name) for node in nodes if node.training}
     reused = [step for step, state in states.items() if state and state.state == "reused"]
     if reused:
         yield (

@@ -73,7 +73,7 @@ def _register(work: Work) -> None:
         models={role: work.input(role) for role in trained(work)},
         steps={node.role: node.name for node in nodes(work.recipe)},
         examples=work.input(EXAMPLES),
-        lineage={**lineage(work), **_provenance(work.recipe)},
+        lineage={**_tagged(work), **_provenance(work.recipe)},
     )
     scored = partial(prove, work) if can_be_proved(work.recipe) else None
     registration = register(work.run, work.tracking_uri, submission, scored)
@@ -87,11 +87,19 @@ def _register(work: Work) -> None:
     work.facts.update({key: value for key, value in asdict(registration).items() if value is not None})
 
 
+def _tagged(work: Work) -> dict[str, str]:
+    """The lineage as tags: with several teachers, `teacher` is the one that the student was held against."""
+    held_against = read_json(work.input(MEASURES) / "measures.json")["teacher"]
+    several = {f"teacher.{name}": work.inputs[name] for name in work.recipe.teachers}
+    found = {role: digest for role, digest in lineage(work).items() if role not in work.recipe.teachers}
+    return {**found, **several, TEACHER: work.inputs[held_against]}
+
+
 def _remember(work: Work) -> None:
     """Record the server for gc; one with accounts may hide versions from an account, so record their digests too."""
     from understudy.registry.server import database, identity
 
-    roles = () if database(work.tracking_uri) else (work.recipe.candidate, TEACHER)
+    roles = () if database(work.tracking_uri) else (work.recipe.candidate, *work.recipe.all_teachers)
     digests = [work.inputs[role] for role in roles if role in work.inputs]
     work.store.remember_server(identity(work.tracking_uri, work.store.folder.parent), digests)
 
@@ -151,7 +159,7 @@ def step(node: Node) -> Step:
             "understudy.evaluate.served",
             "understudy.registry.serving",
         ),
-        functions=(_register, reported_recipe, lineage, trained),
+        functions=(_register, _tagged, reported_recipe, lineage, trained),
         section=_section,
         inputs=node.inputs,
         outside=_server,

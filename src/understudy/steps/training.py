@@ -11,7 +11,6 @@ from understudy.graph import Node
 from understudy.models.pretrained import Head
 from understudy.recipe import Objectives, Recipe, Train
 from understudy.recipe.objectives import without_teacher
-from understudy.recipe.roles import TEACHER
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
 from understudy.steps.identity import TRAINED_BY, model_identity, objectives_identity, task_code, training_identity
@@ -36,12 +35,12 @@ def step(node: Node) -> Step:
 
 
 def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
-    resources = recipe.resources.by_job[node.resources]
-    teacher = {"teacher_precision": recipe.student.teacher_precision} if node.has_teacher else {}
+    resources, precision = recipe.resources.by_job[node.resources], recipe.learners[node.learner].teacher_precision
+    teachers = {"teachers": list(node.teachers), "teacher_precision": precision} if node.teachers else {}
     return {
         "model": model_identity(recipe.models[node.model], store, node.model),
         **training_identity(settings(node, recipe), resources, recipe.seed),
-        **teacher,
+        **teachers,
         "task_code": task_code(recipe.task, TRAINED_BY),
         **objectives_identity(objectives(node, recipe)),
     }
@@ -49,25 +48,27 @@ def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
 
 def settings(node: Node, recipe: Recipe) -> Train | None:
     """The settings of a training; None for a teacher that is used as it is."""
-    return recipe.trainings[node.learner]
+    return recipe.trainings[node.training].train if node.training else None
 
 
 def objectives(node: Node, recipe: Recipe) -> Objectives:
     """The objectives of a training: without a teacher, the labels."""
-    return recipe.objectives if node.has_teacher else without_teacher()
+    return recipe.objectives_of(node.training) if node.teachers else without_teacher()
 
 
 def _train(node: Node, work: Work) -> None:
     recipe, train_settings = work.recipe, settings(node, work.recipe)
     head: Head = "new" if train_settings else "kept"
-    initial = fetched_model(work, recipe.models[node.model], node.model, head)
+    earlier = work.input(node.start) if node.start else None
+    initial = earlier or fetched_model(work, recipe.models[node.model], node.model, head)
     if train_settings is None:
         assert initial is not None
         for path in initial.iterdir():
             os.link(path, work.staged / path.name)
         return
-    if node.role == TEACHER:
+    if not node.is_student:
         check_student_names(work)
-    if node.has_teacher and recipe.student.teacher_precision != "fp32":
-        work.facts["teacher_precision"] = recipe.student.teacher_precision
+    precision = recipe.learners[node.learner].teacher_precision
+    if node.teachers and precision != "fp32":
+        work.facts["teacher_precision"] = precision
     train(work, training_spec(work, node, train_settings, initial, objectives(node, recipe)))

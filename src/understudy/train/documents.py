@@ -68,7 +68,7 @@ def check_learner(learner: Learner, facts: Facts, spread: Spread, where: str) ->
     learner.rest()
 
 
-def check_teacher(teacher: Teacher, facts: Facts, spread: Spread) -> None:
+def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, where: str) -> None:
     """The same for a teacher, whose outputs the student is trained on."""
 
     def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
@@ -77,7 +77,7 @@ def check_teacher(teacher: Teacher, facts: Facts, spread: Spread) -> None:
             said: States = teacher.states(inputs, **placed)
         return said.states[own]
 
-    _check(ask, facts, spread, "teacher.model")
+    _check(ask, facts, spread, where)
     teacher.rest()
 
 

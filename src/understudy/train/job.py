@@ -7,7 +7,7 @@ messages or files is left to the caller.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from understudy.objectives.objective import Context, Objective, objective
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.devices import over_devices
+from understudy.recipe.roles import section_of
 from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
 from understudy.teachers.in_memory import Teacher
 from understudy.train.averages import Averages
@@ -44,9 +45,8 @@ from understudy.train.models import (
     Started,
     degrees_of,
     description_of,
-    frozen_teacher,
+    frozen_teachers,
     initial_model,
-    place,
     try_others,
 )
 from understudy.train.optimizers import optimizer
@@ -99,7 +99,7 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         try_others(job, split)
         description = description_of(job)
         spread = _spread(job, device)
-        check_batches(description, split, job.train, spread.degrees, job.device, job.section.partition(".")[0])
+        check_batches(description, split, job.train, spread.degrees, job.device, job.place.removesuffix(".train"))
         started = initial_model(job, description, split, spread)
         training = _training(job, split, started, spread, folder, callbacks)
         callbacks.heartbeat("training", -1)
@@ -129,18 +129,18 @@ def _training(
 ) -> Training:
     """The model, distributed over the processes, and everything to train it."""
     model = started.model
-    teacher, of_teacher = frozen_teacher(job, split, spread)
-    context = Context(job.train, job.seed, started.shapes, of_teacher)
+    teachers, shapes = frozen_teachers(job, split, spread)
+    context = Context(job.train, job.seed, started.shapes, shapes, job.place.removesuffix("train") + "distill")
     learned = objective(job.objectives, context).to(spread.home)
     learns = spread.replicated(spread.sharded(learned)) if list(learned.parameters()) else learned
     patterns = job.train.optimizer.no_decay
-    named = None if patterns is None else exempt(model, learns, patterns, f"{place(job)}.optimizer.no_decay")
+    named = None if patterns is None else exempt(model, learns, patterns, f"{job.place}.optimizer.no_decay")
     chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer, named)
     local_steps = _local_steps(job, chosen, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
     steps = steps_of(job.train, order)
-    learner = _learner(job, started, learned, learns, teacher, spread)
-    _check_documents(job, learner, teacher, spread)
+    learner = _learner(job, started, learned, learns, tuple(teachers.values()), spread)
+    _check_documents(job, learner, teachers, spread)
     return Training(
         model=model,
         learner=learner,
@@ -167,12 +167,12 @@ def _training(
     )
 
 
-def _check_documents(job: TrainingJob, learner: Learner, teacher: Teacher | None, spread: Spread) -> None:
+def _check_documents(job: TrainingJob, learner: Learner, teachers: Mapping[str, Teacher], spread: Spread) -> None:
     facts = read_facts(job.examples)
     if keeps_apart(facts):
         check_learner(learner, facts, spread, job.section)
-        if teacher:
-            check_teacher(teacher, facts, spread)
+        for name, teacher in teachers.items():
+            check_teacher(teacher, facts, spread, section_of(name))
 
 
 def _checkpoints(
@@ -192,14 +192,14 @@ def _learner(
     started: Started,
     learned: Objective,
     learns: nn.Module,
-    teacher: Teacher | None,
+    teachers: Sequence[Teacher],
     spread: Spread,
 ) -> Learner:
     if started.staged is None:
         # Only the learner gets the wrapper: checkpoints use the names of the unwrapped model's weights.
         model = over_devices(started.model, spread.device) if job.train.strategy == "dp" else started.model
-        return Whole(model, learned, learns, teacher, spread)
-    return Pipelined(started.staged, started.model, learned, teacher, spread)
+        return Whole(model, learned, learns, teachers, spread)
+    return Pipelined(started.staged, started.model, learned, teachers, spread)
 
 
 def _local_steps(job: TrainingJob, chosen: Optimizer, spread: Spread) -> LocalSteps | None:
@@ -212,7 +212,7 @@ def _validation(job: TrainingJob) -> Validation | None:
         return None
     examples = open_split(job.examples, "validation")
     if len(examples) == 0:
-        raise InputError(f"{place(job)}.validate_every: {NOTHING_TO_VALIDATE}")
+        raise InputError(f"{job.place}.validate_every: {NOTHING_TO_VALIDATE}")
     train = job.train
     assert train.validate_every is not None
     return Validation(examples, train.batch_size, train.validate_every, train.keep_best, train.patience)
@@ -227,8 +227,7 @@ def _device(job: TrainingJob) -> torch.device:
     if job.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        section = "resources.teacher" if job.section == "teacher.model" else "resources.distill"
-        raise InputError(f"{section}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
+        raise InputError(f"{job.resources}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     return device

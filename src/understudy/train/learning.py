@@ -5,7 +5,7 @@ with some of the layers each, pipelined.py does the same.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -81,14 +81,14 @@ class Whole(Learner):
         model: replicated over ranks.
         objective: its objective.
         learned: the objective over ranks: the same object, if it has no parameters.
-        teacher: the objective's teacher.
+        teachers: its teachers.
         spread: the distribution over ranks.
     """
 
     def __init__(
-        self, model: nn.Module, objective: Objective, learned: nn.Module, teacher: Teacher | None, spread: Spread
+        self, model: nn.Module, objective: Objective, learned: nn.Module, teachers: Sequence[Teacher], spread: Spread
     ) -> None:
-        self._model, self._teacher, self._spread = model, teacher, spread
+        self._model, self._teachers, self._spread = model, teachers, spread
         self._objective, self._extras = learned, objective.extras
         # DataParallel splits its arguments over devices, but not the tensors that `read` closes over.
         self._by_position = objective.by_position and not isinstance(model, DataParallel)
@@ -115,8 +115,8 @@ class Whole(Learner):
                 with mark("backward"):
                     torch.autograd.backward(loss * (spread.meshes.gradient.size() * scale))
             total += loss.detach()
-        if self._teacher and spread.degrees.zero_stage == 3:  # below, weights are sharded for the optimiser only
-            self._teacher.rest()
+        for teacher in self._teachers if spread.degrees.zero_stage == 3 else ():  # below, weights stay gathered
+            teacher.rest()
         return total
 
     def _loss(self, part: Part) -> Tensor:
@@ -124,20 +124,16 @@ class Whole(Learner):
         inputs, labels, placed = self._spread.own_positions(part.inputs, part.labels, part.positions)
         batch = Batch(inputs, labels, part.mixed)
         if self._by_position:
-            known = None
-            if self._teacher:
-                with mark("teacher"):
-                    known = self._teacher.states(inputs, **placed)
+            with mark("teacher") if self._teachers else nullcontext():
+                states = [teacher.states(inputs, **placed) for teacher in self._teachers]
             loss: Tensor = self._model(
-                inputs, **placed, read=lambda student: loss_in_pieces(self._objective, student, known, batch)
+                inputs, **placed, read=lambda student: loss_in_pieces(self._objective, student, states, batch)
             )
         else:
             student = self._model(inputs, self._extras, **placed)
-            said = None
-            if self._teacher:
-                with mark("teacher"):
-                    said = self._teacher(inputs, **placed)
-            loss = self._objective(student, said, batch)
+            with mark("teacher") if self._teachers else nullcontext():
+                outputs = tuple(teacher(inputs, **placed) for teacher in self._teachers)
+            loss = self._objective(student, outputs, batch)
         return loss
 
     def clip(self, limit: float | None) -> Tensor:

@@ -5,7 +5,9 @@ No rank allocates a whole model that does not fit: of transformers' models it al
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,13 +39,14 @@ from understudy.models.rounded import Rounded, in_fewer_bits
 from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
 from understudy.models.weight_files import weight_bytes
-from understudy.objectives.objective import Context, extras_of, objective
+from understudy.objectives.objective import Context, extras_of, learns_from, objective
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.savers import Savers
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, TeacherPrecision, degrees
 from understudy.recipe.objectives import Extra
+from understudy.recipe.roles import STUDENT, section_of
 from understudy.teachers.in_memory import Teacher
 from understudy.train.batches import check_batches
 from understudy.train.documents import check_takes_positions
@@ -65,20 +68,34 @@ def try_others(job: TrainingJob, split: Examples) -> None:
 
     These errors would otherwise appear hours later.
     """
+    facts, shapes = read_facts(job.examples), dict[str, OutputShapes]()
+    if _extras_of(job):
+        shapes[job.section] = _try(split, description_of(job), job.section, _extras_of(job))
     for where, model in job.others.items():
-        facts = read_facts(job.examples)
         description = describe(model, facts, where)
         if keeps_apart(facts):
             check_takes_positions(empty_model(description, where), where)
-        shapes = _try(split, description, where, _extras_of(job))
-        if where == "student.model" and job.student_train:
-            # This job trains its teacher.
-            teacher = _try(split, description_of(job), job.section, _extras_of(job)) if _extras_of(job) else shapes
-            learns = objective(job.asked, Context(job.student_train, job.seed, shapes, teacher))
-            check_names(empty_model(description, where), learns, job.student_train, "student.train")
-            spread = degrees(job.student_train.strategy, *job.student_world)
-            check_batches(description, split, job.student_train, spread, job.device, "student")
+        shapes[where] = _try(split, description, where, _extras_of(job))
+        if where == section_of(STUDENT) and job.student_train:
+            _try_student(job, split, description, shapes)
     _try_measured(job, split)
+
+
+def _try_student(
+    job: TrainingJob, split: Examples, description: Description, shapes: Mapping[str, OutputShapes]
+) -> None:
+    """Check the names in the student's settings, and its batches. This job trains a teacher.
+
+    Names are checked if the shapes that the objective is built from are known: a pretrained teacher's are not.
+    """
+    assert job.student_train is not None
+    where = section_of(STUDENT)
+    teachers = {name: shapes.get(section_of(name), OutputShapes()) for name in job.student_teachers}
+    if not extras_of(job.asked) or all(section_of(name) in shapes for name in teachers):
+        learns = objective(job.asked, Context(job.student_train, job.seed, shapes[where], teachers))
+        check_names(empty_model(description, where), learns, job.student_train, f"{STUDENT}.train")
+    spread = degrees(job.student_train.strategy, *job.student_world)
+    check_batches(description, split, job.student_train, spread, job.device, STUDENT)
 
 
 def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> OutputShapes:
@@ -101,8 +118,7 @@ def _try_measured(job: TrainingJob, split: Examples) -> None:
     facts = read_facts(job.examples)
     described = {where: describe(model, facts, where) for where, model in job.others.items()}
     described[job.section] = description_of(job)
-    if job.teacher:
-        described["teacher.model"] = _description_of_teacher(job)
+    described |= {section_of(name): _description_of_teacher(job, name) for name in job.teachers}
     for where, description in described.items():
         check_narrowed(description, split, where)
 
@@ -121,19 +137,14 @@ def degrees_of(job: TrainingJob) -> Degrees:
     try:
         found = degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
     except ValueError as error:
-        raise InputError(f"{place(job)}.strategy: {error}") from error
+        raise InputError(f"{job.place}.strategy: {error}") from error
     facts = read_facts(job.examples)
     if found.sequence_parts > 1 and (not predicts_tokens(facts) or facts["sequence_length"] % found.sequence_parts):
         raise InputError(
-            f"{place(job)}.strategy: {found} splits sequences of tokens evenly; "
+            f"{job.place}.strategy: {found} splits sequences of tokens evenly; "
             f"data.text.sequence_length has to be a multiple of {found.sequence_parts}"
         )
     return found
-
-
-def place(job: TrainingJob) -> str:
-    """The training's path in the recipe."""
-    return f"{job.section.partition('.')[0]}.train"
 
 
 def description_of(job: TrainingJob) -> Description:
@@ -143,11 +154,10 @@ def description_of(job: TrainingJob) -> Description:
     return describe(job.model, read_facts(job.examples), job.section)
 
 
-def _description_of_teacher(job: TrainingJob) -> Description:
-    """The description of the model's teacher."""
-    assert job.teacher is not None
-    assert job.teacher_model is not None, "who names a teacher says what it is"
-    return trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
+def _description_of_teacher(job: TrainingJob, name: str) -> Description:
+    """The description of one of the model's teachers."""
+    teacher = job.teachers[name]
+    return trusted_description(Path(teacher.folder), teacher.model, job.examples, section_of(name))
 
 
 @dataclass(frozen=True)
@@ -172,16 +182,16 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     aliases = tied_weights(model)
     settle_freed_memory(_share(job, model, spread), job.processes)
     if job.train.lora:
-        add_adapters(model, job.train.lora, place(job))
+        add_adapters(model, job.train.lora, job.place)
     if job.train.precision == "fp8":
-        _say_left(in_float8(model, place(job)), place(job))
+        _say_left(in_float8(model, job.place), job.place)
     if spread.degrees.pp > 1:
         whole = empty_model(description, job.section) if job.initial else None
         with tried_model(description, job.section) as tried:
             shapes = check_shapes(tried, examples, description, torch.device("cpu"), job.section, _extras_of(job))
             shown, _, _ = spread.own_positions(*examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
-            found = layout(tried, shown, place(job))
-        staged = cut_into_stages(model, found, examples, spread, job.train, place(job))
+            found = layout(tried, shown, job.place)
+        staged = cut_into_stages(model, found, examples, spread, job.train, job.place)
         _fill(job, staged.held, description, spread.device, whole)
         held = staged.settle(spread.device)
         draw_adapters(held, job.seed)
@@ -189,7 +199,7 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
         return Started(held, aliases, staged, shapes)
     if not is_empty(model):
         model.to(spread.device)
-    model = spread.over_ranks(model, job.train.tensor_plan, place(job), Savers.of(job.train))
+    model = spread.over_ranks(model, job.train.tensor_plan, job.place, Savers.of(job.train))
     _fill(job, model, description, spread.home, empty_model(description, job.section) if job.train.lora else None)
     move_buffers(model, spread.device)
     draw_adapters(model, job.seed)
@@ -206,10 +216,10 @@ def _say_left(left: list[str], where: str) -> None:
 
 
 def _share(job: TrainingJob, model: nn.Module, spread: Spread) -> int:
-    """Bytes of a rank's weights, of a whole model and its teacher."""
+    """Bytes of a rank's weights, of a whole model and its teachers."""
     parts = spread.degrees.world_size // spread.degrees.dp_replicate
     own = sum(parameter.nbytes for parameter in model.parameters())
-    return (own + (weight_bytes(job.teacher) if job.teacher else 0)) // parts
+    return (own + sum(weight_bytes(Path(teacher.folder)) for teacher in job.teachers.values())) // parts
 
 
 def _fill(
@@ -226,34 +236,45 @@ def _fill(
         model.to(device)
 
 
-def frozen_teacher(job: TrainingJob, examples: Examples, spread: Spread) -> tuple[Teacher | None, OutputShapes]:
-    """The teacher, split like the student, in the recipe's number of shards; None where no objective needs one."""
-    if job.teacher is None:
-        return None, OutputShapes()
-    extras = extras_of(job.objectives)
-    description = _description_of_teacher(job)
-    check_files(job.teacher, description)
+def frozen_teachers(
+    job: TrainingJob, examples: Examples, spread: Spread
+) -> tuple[dict[str, Teacher], dict[str, OutputShapes]]:
+    """The teachers by name, and the shapes of their outputs."""
+    teachers, shapes = {}, {}
+    for name in job.teachers:
+        teachers[name], shapes[name] = _frozen_teacher(job, name, examples, spread)
+    return teachers, shapes
+
+
+def _frozen_teacher(job: TrainingJob, name: str, examples: Examples, spread: Spread) -> tuple[Teacher, OutputShapes]:
+    """A teacher, split like the student, in the recipe's number of shards."""
+    folder, where = Path(job.teachers[name].folder), section_of(name)
+    extras = extras_of(each for each in job.objectives if learns_from(each, name, tuple(job.teachers)))
+    description = _description_of_teacher(job, name)
+    check_files(folder, description)
     # The files have the types from before the weights were narrowed.
-    saved = None if job.teacher_precision == "fp32" else empty_model(description, "teacher.model")
-    whole = empty_model(description, "teacher.model")
+    saved = None if job.teacher_precision == "fp32" else empty_model(description, where)
+    whole = empty_model(description, where)
     if keeps_apart(read_facts(job.examples)):
-        check_takes_positions(whole, "teacher.model")
-    spread = spread_of_teacher(spread, job.teacher_shards)
-    model = teacher_over_ranks(whole, spread, job.teacher_precision, compiled=bool(job.train.compile))
-    read_weights(model, job.teacher, spread.home, whole=saved)
+        check_takes_positions(whole, where)
+    learner = job.section.removesuffix(".model")
+    spread = spread_of_teacher(spread, job.teacher_shards, learner)
+    model = teacher_over_ranks(whole, spread, job.teacher_precision, compiled=bool(job.train.compile), learner=learner)
+    read_weights(model, folder, spread.home, whole=saved)
     move_buffers(model, spread.device)
-    shapes = check_shapes(model, examples, description, spread.device, "teacher.model", extras)
+    shapes = check_shapes(model, examples, description, spread.device, where, extras)
     _find_head(model, examples, spread.device)
     reshard(model)
     return Teacher(model, extras), shapes
 
 
-def spread_of_teacher(spread: Spread, shards: int | None) -> Spread:
+def spread_of_teacher(spread: Spread, shards: int | None, learner: str = STUDENT) -> Spread:
     """The distribution of an inference-only model beside a trained one.
 
     Args:
         spread: the trained model's.
         shards: number of ranks that share a copy; default: as for the trained model, or all ranks if it has stages.
+        learner: the path in the recipe of the trained model, for errors.
 
     Raises:
         InputError: ranks do not divide into such copies.
@@ -261,11 +282,11 @@ def spread_of_teacher(spread: Spread, shards: int | None) -> Spread:
     try:
         return spread.for_inference(spread.degrees.of_teacher(shards))
     except ValueError as error:
-        raise InputError(f"student.teacher_shards: {error}") from error
+        raise InputError(f"{learner}.teacher_shards: {error}") from error
 
 
 def teacher_over_ranks(
-    model: nn.Module, spread: Spread, kind: TeacherPrecision, *, compiled: bool = False
+    model: nn.Module, spread: Spread, kind: TeacherPrecision, *, compiled: bool = False, learner: str = STUDENT
 ) -> nn.Module:
     """An inference-only model, each rank with its part.
 
@@ -274,13 +295,14 @@ def teacher_over_ranks(
         spread: from spread_of_teacher().
         kind: the type of its weights.
         compiled: whether to compile its blocks where worthwhile; quantised ones never are.
+        learner: the path in the recipe of what is trained, for errors.
 
     Raises:
         InputError: quantised layers would be split.
     """
     if kind in FEWER_BITS:
         if spread.degrees.tp > 1:
-            raise InputError(f"student.teacher_precision: layers in {kind} are not split (tp); use bf16")
+            raise InputError(f"{learner}.teacher_precision: layers in {kind} are not split (tp); use bf16")
         in_fewer_bits(model, FEWER_BITS[kind])
     else:
         narrowed(model, PRECISIONS[kind])

@@ -1,10 +1,10 @@
 """A model trained in stages: each rank has some of the layers, and only the last stage has a loss.
 
-The teacher has all of its layers on every rank, sharded over all of them. The ranks of a pipeline, which read the same
+A teacher has all of its layers on every rank, sharded over all of them. The ranks of a pipeline, which read the same
 examples, divide its micro-batches among themselves, and the rank of the last stage gathers all outputs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -35,7 +35,7 @@ class Pipelined(Learner):
         staged: this rank's stages.
         held: this rank's part of the model.
         objective: its objective, a sum over positions without parameters.
-        teacher: the objective's teacher.
+        teachers: its teachers.
         spread: the distribution over ranks.
     """
 
@@ -44,12 +44,12 @@ class Pipelined(Learner):
         staged: Staged,
         held: nn.Module,
         objective: Objective,
-        teacher: Teacher | None,
+        teachers: Sequence[Teacher],
         spread: Spread,
     ) -> None:
         assert objective.by_position, "an objective that needs more than logits refuses pp"
         self._held = held
-        self._staged, self._objective, self._teacher, self._spread = staged, objective, teacher, spread
+        self._staged, self._objective, self._teachers, self._spread = staged, objective, teachers, spread
         self._group, self._rank = spread.meshes.pp.get_group(), spread.meshes.pp.get_local_rank()
         self._width = staged.hidden.shape[0]
 
@@ -63,18 +63,20 @@ class Pipelined(Learner):
         filled = [self._filled(part) for part in parts]
         assert len(filled) == count
         shown = [self._spread.own_positions(part.inputs, part.labels, part.positions) for part in filled]
-        known = self._taught(shown) if self._teacher else [None] * count
+        # An empty list on ranks without the last stage, whose loss is not read.
+        of_teachers = [self._states(teacher, shown) for teacher in self._teachers]
         # Gradients are averaged over the ranks that read different examples, the loss is summed over them.
         readers = self._spread.meshes.gradient.size()
         asked = []
-        for part, (inputs, labels, placed), states in zip(filled, shown, known, strict=True):
+        for at, (part, (inputs, labels, placed)) in enumerate(zip(filled, shown, strict=True)):
             batch = Batch(inputs, labels, part.mixed)
-            read = partial(self._loss, teacher=states, batch=batch, scale=readers / targets * scale)
+            states = [each[at] for each in of_teachers if each]
+            read = partial(self._loss, teachers=states, batch=batch, scale=readers / targets * scale)
             asked.append(MicroBatch(inputs, placed, read, self._forward if part.counts else self._uncounted))
         with mark("backward"):  # and forward, which has separate marks in between
             loss = self._staged.pipeline.learn(asked) / (readers * scale)
-            if self._teacher:
-                self._teacher.rest()
+            for teacher in self._teachers:
+                teacher.rest()
             self._exchange()
         return loss
 
@@ -105,22 +107,21 @@ class Pipelined(Learner):
         labels, missing = labels if counts else torch.full_like(labels, IGNORED), self._width - len(labels)
         return torch.cat([labels, torch.full_like(labels[:1], IGNORED).expand(missing, *labels.shape[1:])])
 
-    def _loss(self, student: States, *, teacher: States | None, batch: Batch, scale: float) -> Tensor:
-        return loss_in_pieces(self._objective, student, teacher, batch) * scale
+    def _loss(self, student: States, *, teachers: Sequence[States], batch: Batch, scale: float) -> Tensor:
+        return loss_in_pieces(self._objective, student, teachers, batch) * scale
 
-    def _taught(self, shown: list[tuple[Tensor, Tensor, dict[str, Tensor]]]) -> list[States | None]:
-        """The teacher's states of each micro-batch, on the rank of the last stage."""
-        assert self._teacher is not None
+    def _states(self, teacher: Teacher, shown: list[tuple[Tensor, Tensor, dict[str, Tensor]]]) -> list[States]:
+        """A teacher's states of each micro-batch, on the rank of the last stage; empty on other ranks."""
         ranks, last = dist.get_world_size(self._group), self._staged.ends[1]
-        found: list[States | None] = []
+        found: list[States] = []
         for first in range(0, len(shown), ranks):
             # A rank with no micro-batch left repeats the last one: the others wait for its part of the teacher.
             inputs, _, placed = shown[min(first + self._rank, len(shown) - 1)]
             with mark("teacher"), self._staged.context():
-                said = self._teacher.states(inputs, **placed)
+                said = teacher.states(inputs, **placed)
             gathered = [torch.empty_like(said.states) for _ in range(ranks)] if self._rank == last else None
             dist.gather(said.states.contiguous(), gathered, group=self._group, group_dst=last)
-            found += [said._replace(states=known) for known in gathered] if gathered else [None] * ranks
+            found += [said._replace(states=states) for states in gathered or ()]
         return found[: len(shown)]
 
     def _exchange(self) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from understudy.jobs.payload import Taught
 from understudy.recipe import EvaluatePrecision, Model, Objectives, TeacherPrecision, Train
 
 
@@ -15,6 +16,10 @@ class TrainingJob:
     model: Model
     section: str
     """The model's path in the recipe."""
+    place: str
+    """The path of its settings, `train`."""
+    resources: str
+    """The path of its resources."""
     train: Train
     objectives: Objectives
     """The model's objectives."""
@@ -22,18 +27,19 @@ class TrainingJob:
     examples: Path
     """The store object with the examples."""
     initial: Path | None
-    """A fetched pretrained model to start from."""
-    teacher: Path | None
-    teacher_model: Model | None
-    """The store object with the teacher, and its section of the recipe, if an objective needs one."""
+    """A model to start from: fetched, or of an earlier stage."""
+    teachers: Mapping[str, Taught]
+    """The teachers by name, in the recipe's order."""
     teacher_precision: TeacherPrecision
-    """The type of the teacher's weights."""
+    """The type of the teachers' weights."""
     teacher_shards: int | None
-    """Number of ranks that share a copy of the teacher."""
+    """Number of ranks that share a copy of a teacher."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their path in the recipe: tested on an example beforehand."""
     asked: Objectives
     """The student's objectives: tested beforehand too, for the outputs that they need of teacher and student."""
+    student_teachers: tuple[str, ...]
+    """The names of the student's teachers, in their order."""
     student_train: Train | None
     """The student's settings, if a later job trains it: the names in them are looked up beforehand too."""
     student_world: tuple[int, int]

@@ -111,11 +111,11 @@ def planned_on(device: str, job: JobSpec, facts: Facts) -> list[Traced]:
     work, processes = training(job), job.resources.processes
     strategy = work.train.strategy
     mesh_degrees = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
-    teacher = describe(work.teacher_model, facts, "teacher.model") if work.teacher and work.teacher_model else None
+    teachers = {name: describe(taught.model, facts, "teacher.model") for name, taught in work.teachers.items()}
     model = describe(work.model, facts, "student.model")
     teacher_settings = work.teacher_precision, work.teacher_shards
     described = Planned(
-        model, teacher, work.train, work.objectives, PlaceholderExamples(facts, 64), "student.train", *teacher_settings
+        model, teachers, work.train, work.objectives, PlaceholderExamples(facts, 64), "student.train", *teacher_settings
     )
     return traces(described, mesh_degrees, device, torch.bfloat16 if device == "cuda" else torch.float32)
 

@@ -48,8 +48,8 @@ def test_a_checkpoint_and_a_model_are_as_large_as_real_ones(
     ranks.run(2, train_ranks, job)
     work = training(job)
     model = describe(work.model, facts, "teacher.model")
-    planned = Planned(model, None, work.train, work.objectives, PlaceholderExamples(facts, 64), "teacher.train")
-    needed = disk(Job("teacher", planned, 1, 2, None), estimate(planned, degrees(strategy, 1, 2)))  # type: ignore[arg-type]
+    planned = Planned(model, {}, work.train, work.objectives, PlaceholderExamples(facts, 64), "teacher.train")
+    needed = disk(Job("teacher", "teacher", planned, 1, 2, None), estimate(planned, degrees(strategy, 1, 2)))  # type: ignore[arg-type]
     written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints" / "step-4").iterdir())
     assert needed.checkpoint == pytest.approx(written, rel=0.02)
     assert needed.model == pytest.approx(weight_bytes(job.output), rel=0.01)
@@ -68,13 +68,13 @@ def test_a_checkpoint_and_a_model_are_as_large_as_real_ones(
 )
 def test_three_checkpoints_are_there_at_most(train: dict[str, Any], count: int) -> None:
     planned = planned_of(llama_of(1), **train)
-    needed = disk(Job("teacher", planned, 1, 1, None), estimate(planned, Degrees()))
+    needed = disk(Job("teacher", "teacher", planned, 1, 1, None), estimate(planned, Degrees()))
     assert (needed.checkpoints, needed.best) == (count, 0)
 
 
 def test_the_best_weights_are_beside_them() -> None:
     planned = planned_of(llama_of(1), validate_every=1, keep_best=True)
-    needed = disk(Job("teacher", planned, 1, 1, None), estimate(planned, Degrees()))
+    needed = disk(Job("teacher", "teacher", planned, 1, 1, None), estimate(planned, Degrees()))
     assert needed.best == needed.model
 
 

@@ -65,7 +65,7 @@ def test_ranks_hold_and_write_at_least_what_is_certain(
     held = sum(ranks.run(processes, held_bytes, job))
     work = training(job)
     model = weights_of(describe(work.model, facts, "student.model"), "student.model").parameters
-    weights = Held(model, weight_bytes(Path(work.teacher)) if work.teacher else 0)
+    weights = Held(model, sum(weight_bytes(Path(teacher.folder)) for teacher in work.teachers.values()))
     mesh_degrees = degrees(work.train.strategy, 1, processes)
     assert 0 < training_memory(work.train, mesh_degrees, "cpu", "fp32", weights) <= held
     written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints").rglob("*") if path.is_file())

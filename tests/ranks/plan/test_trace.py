@@ -85,8 +85,7 @@ def test_a_teacher_in_int8_takes_a_quarter_for_its_linear_layers_and_no_tp() -> 
         traces(replace(job, teacher_precision=kind), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds["teacher"]
         for kind in ("fp32", "int8")
     )
-    assert job.teacher is not None
-    net = empty_model(job.teacher).get_submodule("net")
+    net = empty_model(job.teachers["teacher"]).get_submodule("net")
     linear = sum(layer.get_parameter("weight").numel() for layer in linear_layers(net).values())
     every = sum(parameter.numel() for parameter in net.parameters())
     rows = sum(len(layer.get_parameter("weight")) for layer in linear_layers(net).values())
@@ -99,8 +98,7 @@ def test_a_teacher_in_int8_takes_a_quarter_for_its_linear_layers_and_no_tp() -> 
 def test_a_teacher_in_nf4_takes_an_eighth_and_scales_for_its_linear_layers_but_the_last() -> None:
     job = planned(llama_of(2), llama_of(3))
     few = traces(replace(job, teacher_precision="nf4"), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds
-    assert job.teacher is not None
-    net = empty_model(job.teacher).get_submodule("net")
+    net = empty_model(job.teachers["teacher"]).get_submodule("net")
     layers = [layer.get_parameter("weight") for name, layer in linear_layers(net).items() if name != "lm_head"]
     others = sum(parameter.numel() for parameter in net.parameters()) - sum(map(Tensor.numel, layers))
     blocks = sum(len(weight) * -(-weight.shape[1] // 64) for weight in layers)
@@ -148,8 +146,7 @@ def test_what_other_architectures_ask_their_layers_is_known_in_every_stage(kind:
 @pytest.mark.parametrize("split", [Degrees(dp_replicate=4), Degrees(dp_shard=4), Degrees(pp=2, dp_shard=2)])
 def test_a_teacher_takes_its_share_of_its_own_shards(split: Degrees, shards: int) -> None:
     job = planned(llama_of(4), llama_of(3), gradient_accumulation_steps=2)
-    assert job.teacher is not None
-    whole = sum(weight.nbytes for weight in empty_model(job.teacher).parameters())
+    whole = sum(weight.nbytes for weight in empty_model(job.teachers["teacher"]).parameters())
     for traced in traces(replace(job, teacher_shards=shards), split, "cpu", torch.float32):
         gathered = 0 if shards == 1 else 0.4 * whole
         assert whole / shards * 0.99 <= traced.peak.kinds["teacher"] <= whole / shards + gathered

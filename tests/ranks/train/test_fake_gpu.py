@@ -60,11 +60,11 @@ def test_all_operands_of_a_step_are_on_the_gpu(
     job = planned(llama(2), llama(3) if taught else None)
     with FakeTensorMode(allow_non_fake_inputs=True):
         student = on_gpu(job.model)
-        teacher = Teacher(on_gpu(job.teacher), frozenset()) if job.teacher else None
+        teachers = [Teacher(on_gpu(each), frozenset()) for each in job.teachers.values()]
         learned = objective(job.objectives, Context(job.train, seed=0))
         inputs, labels = (tensor.to(GPU) for tensor in job.examples.batch(np.zeros(2, dtype=np.int64)))
         with autocast(spread.precision, GPU):
-            known = teacher.states(inputs) if teacher else None
+            known = [teacher.states(inputs) for teacher in teachers]
             batch = Batch(inputs, labels)
             loss = student(inputs, read=lambda states: loss_in_pieces(learned, states, known, batch))
     saved = [tensor for tensor in loss.grad_fn.saved_tensors if isinstance(tensor, Tensor)]

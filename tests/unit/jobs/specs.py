@@ -7,19 +7,20 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import Taught, Training
 from understudy.jobs.specification import JobSpec
 
 
 def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
-    """A training job of one process in a folder; changes, of the payload too, may be given as JSON has them."""
+    """A training job of one process in a folder; changes, of the payload too, may be given as JSON has them.
+
+    `teacher` is the folder of its only teacher, and `teacher_model` that one's section.
+    """
     payload = {
         "kind": "training",
         "learner": "teacher",
         "examples": f"{folder}/examples",
         "initial": None,
-        "teacher": None,
-        "teacher_model": None,
         "model": {"type": "vit", "config": {"hidden_size": 8}},
         "train": {"steps": 1},
         "objectives": [{"type": "labels"}],
@@ -38,6 +39,12 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
     }
     if changes.get("role") in ("control", "distill"):
         payload["learner"], values["section"] = "student", "resources.distill"
+    payload["path"] = payload["learner"]
+    teacher, model = changes.pop("teacher", None), changes.pop("teacher_model", None)
+    if teacher:
+        changes["teachers"] = {
+            "teacher": {"folder": str(teacher), "model": model or changes.get("model", payload["model"])}
+        }
     names = {field.name for field in fields(Training)}
     payload.update({name: value for name, value in changes.items() if name in names})
     values.update({name: value for name, value in changes.items() if name not in names})
@@ -69,8 +76,12 @@ def training(job: JobSpec) -> Training:
 
 
 def with_payload(job: JobSpec, **changes: Any) -> JobSpec:
-    """The same training job of something else."""
-    return replace(job, payload=replace(training(job), **changes))
+    """The same training job of something else; `teacher` is the folder of its only teacher."""
+    payload = training(job)
+    if teacher := changes.pop("teacher", None):
+        model = payload.teachers["teacher"].model if payload.teachers else payload.model
+        changes["teachers"] = {"teacher": Taught(str(teacher), model)}
+    return replace(job, payload=replace(payload, **changes))
 
 
 HOME = "/var/lib/understudy/home"

@@ -91,7 +91,7 @@ def test_loss_and_gradient_are_those_of_the_formula(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(fused.AT_A_TIME, "cpu", at_a_time)
         losses = learned(*weight, temperature, 0.0).losses
-        total = write_gradient(losses, student, teacher, Batch(labels, labels), gradient)
+        total = write_gradient(losses, student, (teacher,), Batch(labels, labels), gradient)
     expected, of_logits = reference(student.numpy(), teacher.numpy(), labels.numpy(), weight, temperature, 0.0)
     assert total.item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
     np.testing.assert_allclose(gradient.numpy(), of_logits, rtol=0, atol=1e-10)
@@ -105,7 +105,7 @@ def test_smoothed_labels_have_the_gradient_of_their_formula(
     student, teacher, labels = case
     student, gradient = student.clamp(min=-30), torch.empty_like(student)
     losses = learned(0.4, 0.6, temperature, smoothing).losses
-    total = write_gradient(losses, student, teacher, Batch(labels, labels), gradient)
+    total = write_gradient(losses, student, (teacher,), Batch(labels, labels), gradient)
     expected, of_logits = reference(
         student.numpy(), teacher.numpy(), labels.numpy(), (0.4, 0.6), temperature, smoothing
     )
@@ -122,7 +122,7 @@ def test_the_closed_gradient_passes_gradcheck(mixed: bool, temperature: float) -
     batch = Batch(labels, labels, Mixed(labels.flip(0), 0.3) if mixed else None)
     learns = learned(0.3, 0.7, temperature, 0.1)
     assert torch.autograd.gradcheck(
-        lambda logits: learns(Outputs(logits), Outputs(teacher), batch), student.requires_grad_()
+        lambda logits: learns(Outputs(logits), (Outputs(teacher),), batch), student.requires_grad_()
     )
 
 
@@ -130,7 +130,7 @@ def test_a_student_that_forbids_what_its_teacher_allows_loses_infinitely_much() 
     student, teacher = torch.tensor([[1.0, 2.0, -math.inf]]), torch.tensor([[1.0, 2.0, 0.0]])
     labels = torch.tensor([1])
     total = write_gradient(
-        learned(0.0, 1.0, 2.0, 0.0).losses, student, teacher, Batch(labels, labels), torch.empty_like(student)
+        learned(0.0, 1.0, 2.0, 0.0).losses, student, (teacher,), Batch(labels, labels), torch.empty_like(student)
     )
     assert total.item() == math.inf
 
@@ -138,7 +138,7 @@ def test_a_student_that_forbids_what_its_teacher_allows_loses_infinitely_much() 
 def test_a_position_that_does_not_count_may_hold_anything() -> None:
     student, labels = torch.full((2, 3), math.nan), torch.tensor([IGNORED, IGNORED])
     gradient = torch.empty_like(student)
-    total = write_gradient(learned(0.5, 0.5, 2.0, 0.1).losses, student, student, Batch(labels, labels), gradient)
+    total = write_gradient(learned(0.5, 0.5, 2.0, 0.1).losses, student, (student,), Batch(labels, labels), gradient)
     assert total.item() == 0
     assert not gradient.any()
 
@@ -153,8 +153,8 @@ def test_what_is_compiled_gives_the_same_and_may_write_over_the_logits(kind: tor
         labels = torch.randint(0, 50, (rows,), generator=random)
         labels[:1] = IGNORED
         gradient, batch = torch.empty_like(student), Batch(labels, labels)
-        total = write_gradient(losses, student, teacher, batch, gradient)
-        again = compiled(losses, "aot_eager")(student, teacher, batch, student, 1.0)
+        total = write_gradient(losses, student, (teacher,), batch, gradient)
+        again = compiled(losses, "aot_eager")(student, (teacher,), batch, student, 1.0)
         assert full_precision(kind) is total.dtype is again.dtype
         torch.testing.assert_close(again, total)
         torch.testing.assert_close(student, gradient)

@@ -33,7 +33,7 @@ def shapes(model: Model) -> OutputShapes:
 
 def built(student: Model, teacher: Model, seed: int = 0, **section: Any) -> Objective:
     sections = [HiddenStatesObjective(type="hidden_states", **section)]
-    return objective(sections, Context(Train(steps=1), seed, shapes(student), shapes(teacher))).double()
+    return objective(sections, Context(Train(steps=1), seed, shapes(student), {"teacher": shapes(teacher)})).double()
 
 
 def states(model: Model, count: int = 3) -> Outputs:
@@ -64,7 +64,7 @@ def test_the_loss_is_that_of_its_formula(layers: Any, pairs: Any, images: bool) 
             expected += squared.mean((1, 2)).sum()
         else:
             expected += (squared.sum(-1) / 6)[labels.numpy() != IGNORED].sum()
-    found = learned(student, teacher, Batch(labels, labels)).item()
+    found = learned(student, (teacher,), Batch(labels, labels)).item()
     assert found == pytest.approx(expected / len(pairs), rel=1e-10)
 
 
@@ -75,7 +75,7 @@ def test_its_gradients_pass_gradcheck() -> None:
 
     def loss(first: Tensor, last: Tensor, *_weights: Tensor) -> Tensor:
         hidden = (student.hidden_states[0], first, last)
-        total: Tensor = learned(student._replace(hidden_states=hidden), teacher, Batch(labels, labels))
+        total: Tensor = learned(student._replace(hidden_states=hidden), (teacher,), Batch(labels, labels))
         return total
 
     inputs = [state.requires_grad_() for state in student.hidden_states[1:]]
@@ -90,7 +90,7 @@ def test_uniform_layers_are_at_the_same_share_of_the_depth(student: int, teacher
     """Widths tell which layers of the teacher were taken."""
     widths = OutputShapes(tuple(Size((4, 10 + layer)) for layer in range(teacher + 1)))
     section = HiddenStatesObjective(type="hidden_states")
-    learned = section.build(Context(Train(steps=1), 0, shapes((student, 4, 3)), widths))
+    learned = section.build(Context(Train(steps=1), 0, shapes((student, 4, 3)), {"teacher": widths}))
     assert [len(weight) - 10 for weight in weights(learned)] == layers
 
 
@@ -127,7 +127,7 @@ def test_hidden_states_of_images_with_channels_first_are_refused() -> None:
     convolutional = OutputShapes((Size((8, 4, 4)),) * 3)
     section = HiddenStatesObjective(type="hidden_states", layers="last")
     with pytest.raises(InputError, match=r"shape \(8, 4, 4\), and not \(positions, width\)"):
-        section.build(Context(Train(steps=1), 0, convolutional, convolutional))
+        section.build(Context(Train(steps=1), 0, convolutional, {"teacher": convolutional}))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_strategy_auto_leaves_stages_out() -> None:
 
 
 def test_the_plan_traces_all_layers_that_are_compared() -> None:
-    assert depths(with_hidden_states()) == (None, None)
+    assert depths(with_hidden_states()) == (None, {})
 
 
 @pytest.mark.parametrize(("found", "parts"), [(Degrees(), 1), (Degrees(dp_replicate=2), 1), (Degrees(dp_shard=2), 2)])

@@ -60,7 +60,7 @@ def distillation(temperature: float, alpha: float) -> Objective:
 
 
 def loss_of(learns: Objective, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
-    found: Tensor = learns(Outputs(student), Outputs(teacher), Batch(labels, labels))
+    found: Tensor = learns(Outputs(student), (Outputs(teacher),), Batch(labels, labels))
     return found
 
 
@@ -86,7 +86,7 @@ def test_of_mixed_examples_it_is_that_of_the_mixed_labels(seed: int, classes: in
     random = torch.Generator().manual_seed(seed)
     logits, labels = torch.randn(6, classes, generator=random), torch.randint(0, classes, (2, 6), generator=random)
     learns = objective(without_teacher(), Context(Train(steps=1, label_smoothing=smooth), seed=0))
-    found = learns(Outputs(logits), None, Batch(labels[0], labels[0], Mixed(labels[1], share)))
+    found = learns(Outputs(logits), (), Batch(labels[0], labels[0], Mixed(labels[1], share)))
     first, second = one_hot(labels, classes).double()
     expected = torch_cross_entropy(
         logits.double(), share * first + (1 - share) * second, reduction="sum", label_smoothing=smooth

@@ -52,9 +52,9 @@ def test_loss_and_gradients_are_those_of_all_positions(linear: bool, with_teache
     head, known, teacher, batch = case(40, 50, 8)
     batch = batch._replace(mixed=Mixed(batch.labels.flip(0), 0.3) if mixed else None)
     learned = objective(BOTH if with_teacher else BOTH[:1], TRAIN)
-    whole = learned(Outputs(head(known)), Outputs(teacher.head(teacher.states)), batch)
+    whole = learned(Outputs(head(known)), (Outputs(teacher.head(teacher.states)),), batch)
     expected = torch.autograd.grad(3 * whole, (known, *head.parameters()))
-    found = loss_in_pieces(learned, states(head, known, linear=linear), teacher if with_teacher else None, batch)
+    found = loss_in_pieces(learned, states(head, known, linear=linear), (teacher,) if with_teacher else (), batch)
     torch.testing.assert_close(found, whole, rtol=1e-6, atol=0)
     for ours, theirs in zip(torch.autograd.grad(3 * found, (known, *head.parameters())), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
@@ -67,7 +67,7 @@ def test_the_size_of_pieces_changes_no_result(positions: int, held: int, linear:
     head, known, teacher, batch = case(2 * positions, 50, 8)
     head, other, known = head.double(), teacher.head, known.detach().double().requires_grad_()
     assert isinstance(other, nn.Linear)
-    taught = states(other.double(), teacher.states.double()) if with_teacher else None
+    taught = (states(other.double(), teacher.states.double()),) if with_teacher else ()
     learned, found = objective(BOTH if with_teacher else BOTH[:1], TRAIN), []
     for at_a_time in (2**20, held):
         with pytest.MonkeyPatch.context() as patch:
@@ -83,7 +83,7 @@ class Squared(Objective):
 
     by_position = True
 
-    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+    def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
         return student.logits.square().sum()
 
 
@@ -91,8 +91,8 @@ class Squared(Objective):
 def test_an_objective_without_a_closed_gradient_gets_autograds() -> None:
     head, known, _, batch = case(40, 50, 8)
     learned = weighted([(0.5, Squared()), (1.0, objective(BOTH[:1], TRAIN))])
-    whole = learned(Outputs(head(known)), None, batch)
-    found = loss_in_pieces(learned, states(head, known), None, batch)
+    whole = learned(Outputs(head(known)), (), batch)
+    found = loss_in_pieces(learned, states(head, known), (), batch)
     torch.testing.assert_close(found, whole, rtol=1e-5, atol=0)
     inputs = (known, *head.parameters())
     for ours, theirs in zip(torch.autograd.grad(found, inputs), torch.autograd.grad(whole, inputs), strict=True):
@@ -104,10 +104,10 @@ def test_small_gradients_survive_fp16(linear: bool) -> None:
     """Of a large vocabulary, most gradients of logits are below what fp16 holds."""
     head, known, _, batch = case(4, 40_000, 8)
     expected = torch.autograd.grad(
-        loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, known), None, batch), head.weight
+        loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, known), (), batch), head.weight
     )
     with torch.autocast("cpu", torch.float16):
-        loss = loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, known, linear=linear), None, batch)
+        loss = loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, known, linear=linear), (), batch)
     found = torch.autograd.grad(loss, head.weight)
     assert (found[0] == 0).float().mean() < 0.01
     torch.testing.assert_close(found[0], expected[0], rtol=0.02, atol=1e-6)
@@ -118,11 +118,11 @@ def test_a_head_in_half_precision_gets_gradients_of_its_own_precision() -> None:
     head, known, teacher, batch = case(40, 50, 8)
     learned = objective(BOTH, TRAIN)
     with torch.autocast("cpu", torch.bfloat16):
-        found = loss_in_pieces(learned, states(head, known), teacher, batch)
-        whole = learned(Outputs(head(known)), Outputs(teacher.head(teacher.states)), batch)
+        found = loss_in_pieces(learned, states(head, known), (teacher,), batch)
+        whole = learned(Outputs(head(known)), (Outputs(teacher.head(teacher.states)),), batch)
     torch.testing.assert_close(found, whole, rtol=1e-4, atol=0)
     head.bfloat16()
-    loss_in_pieces(learned, states(head, known.bfloat16()), teacher, batch).backward()
+    loss_in_pieces(learned, states(head, known.bfloat16()), (teacher,), batch).backward()
     assert head.weight.grad is not None
     assert head.weight.grad.dtype is torch.bfloat16
 
@@ -137,9 +137,9 @@ def peak(in_pieces: bool) -> int:
         ledger.forget()
         before = ledger.peak().bytes
         if in_pieces:
-            loss = loss_in_pieces(objective(BOTH, TRAIN), states(head, known), teacher, batch)
+            loss = loss_in_pieces(objective(BOTH, TRAIN), states(head, known), (teacher,), batch)
         else:
-            loss = objective(BOTH, TRAIN)(Outputs(head(known)), Outputs(teacher.head(teacher.states)), batch)
+            loss = objective(BOTH, TRAIN)(Outputs(head(known)), (Outputs(teacher.head(teacher.states)),), batch)
         loss.backward()
     return ledger.peak().bytes - before
 

@@ -30,7 +30,7 @@ def planned(facts: Facts = TEXT, **train: Any) -> Planned:
     config = {"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 4}
     model: Any = {"kind": "transformers", "config": config, **facts}
     examples = PlaceholderExamples(facts, 9)
-    return Planned(model, None, Train(steps=1, **train), without_teacher(), examples, "student.train")
+    return Planned(model, {}, Train(steps=1, **train), without_teacher(), examples, "student.train")
 
 
 @given(st.integers(0, 6))

@@ -37,7 +37,8 @@ def lookup() -> nn.Module:
 def planned(model: Any, teacher: Any = None, **train: Any) -> Planned:
     settings = {"steps": 1, "batch_size": 16, "gradient_accumulation_steps": 4, **train}
     objectives = without_teacher() if teacher is None else default_objectives("causal-lm")
-    return Planned(model, teacher, Train(**settings), objectives, PlaceholderExamples(TEXT, 64), "student.train")
+    teachers = {} if teacher is None else {"teacher": teacher}
+    return Planned(model, teachers, Train(**settings), objectives, PlaceholderExamples(TEXT, 64), "student.train")
 
 
 @pytest.mark.parametrize(

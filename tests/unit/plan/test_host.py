@@ -20,7 +20,9 @@ GPU = Hardware(memory=16, tflops={"fp32": 10}, link=1, network=1, price=0, host=
 
 def job(processes: int, memory: int | None = None) -> tuple[Job, Any]:
     training = planned(llama(2))
-    return Job("teacher", training, 2, processes, None, memory), estimate(training, Degrees(dp_replicate=2 * processes))
+    return Job("teacher", "teacher", training, 2, processes, None, memory), estimate(
+        training, Degrees(dp_replicate=2 * processes)
+    )
 
 
 def test_ranks_on_cpus_have_their_tensors_in_it() -> None:

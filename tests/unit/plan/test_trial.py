@@ -47,7 +47,7 @@ def test_names_of_nothing_are_said(degrees: Degrees) -> None:
 
 def test_the_teacher_is_tried_too() -> None:
     teacher = vit({"patch_size": 16}).model
-    job = replace(vit({}), teacher=teacher)
+    job = replace(vit({}), teachers={"teacher": teacher})
     with pytest.raises(InputError, match=r"teacher\.model: the model fails on the first example"):
         traces(job, Degrees(), "cpu", torch.float32)
 

@@ -33,7 +33,7 @@ def check_that_it_fits(run: Run, spec: JobSpec) -> None:
 
 
 def _refuse_training(run: Run, spec: JobSpec, work: Training) -> None:
-    train, where = work.train, f"{work.learner}.train"
+    train, where = work.train, f"{work.path}.train"
     mesh_degrees = _degrees(train.strategy, spec)
     if mesh_degrees is None:
         return

@@ -33,7 +33,7 @@ def weighed(run: Run, spec: JobSpec, work: Training) -> Held:
         spec: the job.
         work: the job's payload.
     """
-    teacher = weight_bytes(Path(work.teacher)) if work.teacher else 0
+    teacher = sum(weight_bytes(Path(each.folder)) for each in work.teachers.values())
     if work.initial:
         return Held(weight_bytes(Path(work.initial)), teacher)
     return Held(_built_size(run, spec) if isinstance(work.model, ArchitectureModel) else 0, teacher)

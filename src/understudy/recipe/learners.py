@@ -1,0 +1,179 @@
+"""The learners of a recipe: who teaches whom, in order, and contradictions between them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from understudy.recipe.objectives import TeacherObjective
+from understudy.recipe.places import Conflict, Place
+from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER, learner_of
+from understudy.recipe.schema import Learner, Recipe, Resources, Train
+
+RESERVED = frozenset(
+    {
+        *(TEACHER, STUDENT, CONTROL, CHAMPION),
+        *("records", "examples", "measures", "verdict", "registration", "trivial", "weights", "foreign"),
+        *("initial", "start", "ingest", "prepare", "distill", "evaluate", "gate", "register", "rejected"),
+    }
+)
+"""Names of steps, tasks and results, which no teacher can have."""
+NUMBERED = re.compile(r".*-[0-9]+")
+"""Names like those of a learner's stages."""
+
+
+def place_of(path: str) -> Place:
+    """A path in the recipe, such as student.stages.0, as a place."""
+    return tuple(int(key) if key.isdigit() else key for key in path.split("."))
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training of a recipe, with what its rules need."""
+
+    path: str
+    learner: Learner
+    section: Place
+    """The place of its learner."""
+    train: Train
+    job: str
+    """The key of its resources."""
+    resources: Resources
+    teachers: tuple[str, ...]
+
+    @property
+    def place(self) -> Place:
+        """Its place in the recipe."""
+        return place_of(self.path)
+
+
+def job_of(recipe: Recipe, section: str) -> str:
+    """The key in `resources` of the trainings of a learner, by its path in the recipe."""
+    if section == STUDENT:
+        return "distill"
+    return section if section in recipe.resources.by_job else TEACHER
+
+
+def trainings(recipe: Recipe) -> Iterator[Training]:
+    """The trainings of a recipe, in its order."""
+    for section, learner in recipe.learners.items():
+        job = job_of(recipe, section)
+        for path in paths_of(recipe, section):
+            train, resources = recipe.trainings[path].train, recipe.resources.by_job[job]
+            teachers = recipe.teachers_of(path)
+            yield Training(path, learner, place_of(section), train, job, resources, teachers)
+
+
+def paths_of(recipe: Recipe, section: str) -> list[str]:
+    """The paths of a learner's trainings, in order, by its path in the recipe."""
+    return [path for path in recipe.trainings if path == section or path.startswith(f"{section}.stages.")]
+
+
+def with_train(recipe: Recipe, path: str, train: Train) -> Recipe:
+    """The recipe with other settings for the training at a path."""
+    section, _, number = path.partition(".stages.")
+    learner = recipe.learners[section]
+    if learner.stages is None:
+        changed = learner.model_copy(update={"train": train})
+    else:
+        stages = list(learner.stages)
+        stages[int(number)] = stages[int(number)].model_copy(update={"train": train})
+        changed = learner.model_copy(update={"stages": tuple(stages)})
+    group, _, name = section.partition(".")
+    value = {**recipe.teachers, name: changed} if name else changed
+    return recipe.model_copy(update={group: value})
+
+
+def in_order(recipe: Recipe) -> list[str]:
+    """The names of all teachers, each after its own teachers; in the recipe's order where that does not decide."""
+    left = {name: _teachers(recipe, name) for name in recipe.all_teachers}
+    ordered: list[str] = []
+    while left:
+        ready = [name for name, teachers in left.items() if teachers <= set(ordered)]
+        assert ready, "a circle is refused with the recipe"
+        ordered += ready
+        left = {name: teachers for name, teachers in left.items() if name not in ready}
+    return ordered
+
+
+def conflicts(recipe: Recipe) -> Iterator[Conflict]:
+    """Contradictions between learners: each path, and the fix."""
+    yield from _names(recipe)
+    unknown = list(_unknown_teachers(recipe))
+    yield from unknown
+    if unknown:
+        return
+    circle = _circle(recipe)
+    if circle:
+        why = f"{' -> '.join(circle)} -> {circle[0]}: teachers learn from each other in a circle; remove one objective"
+        yield place_of(learner_of(circle[0])), why
+    yield from _unused(recipe)
+    yield from _means(recipe)
+    if not any(recipe.teachers_of(path) for path in recipe.trainings if path.startswith(STUDENT)):
+        yield (STUDENT, "stages"), "no stage learns from a teacher; add an objective that does, such as logits"
+
+
+def _teachers(recipe: Recipe, name: str) -> set[str]:
+    """The names of a teacher's own teachers."""
+    return {teacher for path in paths_of(recipe, learner_of(name)) for teacher in recipe.teachers_of(path)}
+
+
+def _names(recipe: Recipe) -> Iterator[Conflict]:
+    for name in recipe.teachers:
+        if name in RESERVED or NUMBERED.fullmatch(name):
+            yield ("teachers", name), "names a step or result of every run; take another name"
+    for name in recipe.resources.teachers:
+        if name not in recipe.teachers:
+            yield ("resources", "teachers", name), f"there is no such teacher; name one of {_all(recipe)}"
+    if recipe.gate.teacher and recipe.gate.teacher not in recipe.all_teachers:
+        yield ("gate", "teacher"), f"there is no teacher {recipe.gate.teacher}; name one of {_all(recipe)}"
+
+
+def _sections(recipe: Recipe) -> Iterator[tuple[str, Place, TeacherObjective]]:
+    """Each objective that compares with a teacher: the path of its training, its own, and its section."""
+    for path in recipe.trainings:
+        for at, section in enumerate(recipe.objectives_of(path)):
+            if isinstance(section, TeacherObjective):
+                yield path, (*place_of(path), "distill", at), section
+
+
+def _unknown_teachers(recipe: Recipe) -> Iterator[Conflict]:
+    for path, place, section in _sections(recipe):
+        if section.teacher is None and not path.startswith(STUDENT):
+            others = [name for name in recipe.all_teachers if learner_of(name) != path.partition(".stages")[0]]
+            choice = f"one of {', '.join(others)}" if others else "another teacher, which has to be added"
+            yield (*place, "teacher"), f"a teacher's own teacher has to be named; give {choice}"
+        for name in section.names(()):
+            if name not in recipe.all_teachers:
+                yield (*place, "teacher"), f"there is no teacher {name}; name one of {_all(recipe)}"
+
+
+def _circle(recipe: Recipe) -> list[str]:
+    """Teachers that learn from each other in a circle; empty if there is none."""
+    for name in recipe.all_teachers:
+        path = [name]
+        while following := sorted(_teachers(recipe, path[-1])):
+            back = next((teacher for teacher in following if teacher in path), None)
+            if back:
+                return path[path.index(back) :]
+            path.append(following[0])
+    return []
+
+
+def _unused(recipe: Recipe) -> Iterator[Conflict]:
+    used = {name for path in recipe.trainings for name in recipe.teachers_of(path)} | {recipe.gate.teacher}
+    for name in recipe.all_teachers:
+        if name not in used:
+            yield place_of(learner_of(name)), "nothing learns from it; name it in an objective, or remove it"
+
+
+def _means(recipe: Recipe) -> Iterator[Conflict]:
+    """Objectives that cannot learn from the mean of several teachers."""
+    for _, place, section in _sections(recipe):
+        names = section.names(tuple(recipe.all_teachers))
+        if len(names) > 1 and not section.takes_mean:
+            why = f"{section.type} compares with one teacher, and there are {', '.join(names)}; name one"
+            yield (*place, "teacher"), why
+
+
+def _all(recipe: Recipe) -> str:
+    return ", ".join(recipe.all_teachers)

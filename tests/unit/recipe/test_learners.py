@@ -1,0 +1,190 @@
+"""Several teachers, teachers of teachers, and stages: their order, their names, and what contradicts itself."""
+
+from typing import Any
+
+import pytest
+
+from understudy.errors import InputError
+from understudy.graph import nodes
+from understudy.recipe import Recipe, Train
+from understudy.recipe.file import completed, from_values
+from understudy.recipe.learners import in_order, with_train
+
+MODEL = {"factory": "package.module:build"}
+LABELS, LOGITS = {"type": "labels"}, {"type": "logits"}
+
+
+def teacher(*objectives: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A teacher that is trained; with objectives, by teachers of its own."""
+    distill = {"distill": list(objectives)} if objectives else {}
+    return {"model": MODEL, "train": {"steps": 2}, **distill, **more}
+
+
+def values(teachers: dict[str, Any], *objectives: dict[str, Any], **more: Any) -> dict[str, Any]:
+    distill = {"distill": list(objectives)} if objectives else {}
+    return {
+        "name": "several",
+        "task": "image-classification",
+        "data": {"source": {"type": "digits"}},
+        "teachers": teachers,
+        "student": {"model": MODEL, "train": {"steps": 3}, **distill},
+        **more,
+    }
+
+
+def recipe(*args: Any, **more: Any) -> Recipe:
+    return from_values(values(*args, **more), (), "r")
+
+
+def problem(*args: Any, **more: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        recipe(*args, **more)
+    return str(caught.value)
+
+
+def of(name: str | list[str], kind: str = "logits") -> dict[str, Any]:
+    return {"type": kind, "teacher": name}
+
+
+def test_a_student_learns_from_all_teachers_unless_an_objective_names_its_own() -> None:
+    everyone = recipe({"wide": teacher(), "deep": teacher()})
+    assert everyone.teachers_of("student") == ("wide", "deep")
+    named = recipe({"wide": teacher(), "deep": teacher()}, LABELS, of("deep"), gate={"teacher": "wide"})
+    assert named.teachers_of("student") == ("deep",)
+    both = recipe(
+        {"wide": teacher(), "deep": teacher(), "odd": teacher()}, of(["deep", "wide"]), gate={"teacher": "odd"}
+    )
+    assert both.teachers_of("student") == ("wide", "deep")
+
+
+def test_each_teacher_comes_after_its_own() -> None:
+    chain = recipe(
+        {"small": teacher(LABELS, of("middle")), "middle": teacher(of("large")), "large": teacher()}, of("small")
+    )
+    assert in_order(chain) == ["large", "middle", "small"]
+    names = [node.name for node in nodes(chain)]
+    assert names == [
+        "ingest",
+        "prepare",
+        "large",
+        "middle",
+        "small",
+        "control",
+        "distill",
+        "evaluate",
+        "gate",
+        "register",
+    ]
+    inputs = {node.name: node.inputs for node in nodes(chain)}
+    assert inputs["middle"] == ("examples", "large")
+    assert inputs["distill"] == ("examples", "small")
+    assert inputs["evaluate"] == ("examples", "small", "middle", "large", "control", "student")
+
+
+def test_a_stage_starts_from_the_model_of_the_one_before() -> None:
+    stages = [{"train": {"steps": 2}, "distill": [LOGITS]}, {"train": {"steps": 3}, "distill": [LABELS]}]
+    staged = recipe({"wide": teacher()}, student={"model": MODEL, "stages": stages})
+    found = {node.name: (node.role, node.inputs, node.training) for node in nodes(staged) if node.is_student}
+    assert found == {
+        "control-1": ("control-1", ("examples",), "student.stages.0"),
+        "control": ("control", ("examples", "control-1"), "student.stages.1"),
+        "distill-1": ("student-1", ("examples", "wide"), "student.stages.0"),
+        "distill": ("student", ("examples", "student-1"), "student.stages.1"),
+    }
+
+
+def test_a_stage_without_objectives_has_the_tasks() -> None:
+    staged = recipe({"wide": teacher()}, student={"model": MODEL, "stages": [{"train": {"steps": 2}}]})
+    assert staged.student.stages is not None
+    assert [each.type for each in staged.student.stages[0].distill or ()] == ["labels", "logits"]
+
+
+@pytest.mark.parametrize(
+    ("teachers", "objectives", "more", "message"),
+    [
+        (
+            {"a": teacher(of("b")), "b": teacher(of("a"))},
+            [of("a")],
+            {},
+            "teachers.a: a -> b -> a: teachers learn from each other in a circle; remove one objective",
+        ),
+        ({"a": teacher(of("a"))}, [of("a")], {}, "teachers.a: a -> a: teachers learn"),
+        ({"a": teacher()}, [of("b")], {}, "student.distill[0].teacher: there is no teacher b; name one of a"),
+        ({"a": teacher()}, [of(["a", "c"])], {}, "student.distill[0].teacher: there is no teacher c; name one of a"),
+        (
+            {"a": teacher(LOGITS), "b": teacher()},
+            [of("a")],
+            {},
+            "teachers.a.distill[0].teacher: a teacher's own teacher has to be named; give one of b",
+        ),
+        (
+            {"a": teacher(), "b": teacher()},
+            [of("a")],
+            {},
+            "teachers.b: nothing learns from it; name it in an objective",
+        ),
+        ({"gate": teacher()}, [], {}, "teachers.gate: names a step or result of every run; take another name"),
+        ({"a-1": teacher()}, [], {}, "teachers.a-1: names a step or result of every run; take another name"),
+        ({"a": teacher()}, [], {"gate": {"teacher": "b"}}, "gate.teacher: there is no teacher b; name one of a"),
+        (
+            {"a": teacher()},
+            [],
+            {"resources": {"teachers": {"b": {"nodes": 2}}}},
+            "resources.teachers.b: there is no such teacher; name one of a",
+        ),
+        (
+            {"a": teacher(), "b": teacher()},
+            [{"type": "hidden_states"}],
+            {},
+            "student.distill[0].teacher: hidden_states compares with one teacher, and there are a, b; name one",
+        ),
+        (
+            {"a": teacher()},
+            [],
+            {"student": {"model": MODEL, "stages": [{"train": {"steps": 1}, "distill": [LABELS]}]}},
+            "student.stages: no stage learns from a teacher",
+        ),
+        (
+            {"a": teacher()},
+            [],
+            {"student": {"model": MODEL, "train": {"steps": 1}, "stages": [{"train": {"steps": 1}}]}},
+            "student: give either stages, or one train with its distill; move these into a stage",
+        ),
+        ({"a": teacher()}, [], {"student": {"model": MODEL}}, "student: a student needs a section train, or stages"),
+        ({"a": teacher()}, [], {"teacher": teacher()}, "give either teacher, or several in teachers"),
+        ({}, [], {}, "give a teacher, or several in teachers"),
+        ({"A b": teacher()}, [], {}, "teachers.A b"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_with_the_fix(
+    teachers: dict[str, Any], objectives: list[dict[str, Any]], more: dict[str, Any], message: str
+) -> None:
+    assert message in problem(teachers, *objectives, **more)
+
+
+def test_another_strategy_reaches_the_training_at_its_path() -> None:
+    stages = [{"train": {"steps": 2}}, {"train": {"steps": 3}}]
+    staged = recipe({"wide": teacher()}, student={"model": MODEL, "stages": stages})
+    for path in ("teachers.wide", "student.stages.1"):
+        changed = with_train(staged, path, Train(steps=7))
+        assert {name: stage.train.steps for name, stage in changed.trainings.items()} == {
+            **{name: stage.train.steps for name, stage in staged.trainings.items()},
+            path: 7,
+        }
+
+
+def test_a_completed_recipe_says_the_same_again() -> None:
+    whole = recipe({"wide": teacher(), "deep": teacher(of("wide"))}, LABELS, of("deep"), gate={"teacher": "wide"})
+    assert completed(whole) == whole
+    assert Recipe.model_validate(whole.model_dump(mode="json", by_alias=True)) == whole
+
+
+def test_an_override_of_steps_replaces_the_epochs_of_a_named_teacher_and_of_a_stage() -> None:
+    given = values(
+        {"wide": teacher(train={"epochs": 3})}, student={"model": MODEL, "stages": [{"train": {"epochs": 2}}]}
+    )
+    changed = from_values(given, ["teachers.wide.train.steps=5", "student.stages.0.train.steps=4"], "r")
+    assert {path: stage.train.steps for path, stage in changed.trainings.items()} == {
+        "teachers.wide": 5,
+        "student.stages.0": 4,
+    }
