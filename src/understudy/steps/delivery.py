@@ -17,6 +17,7 @@ from typing import BinaryIO
 from understudy.errors import UnderstudyError
 from understudy.models.facts import BESIDE, CONFIG, DESCRIPTION, HISTORY
 from understudy.models.weight_files import holds_weights
+from understudy.store.objects import MANIFEST
 
 MODEL = BESIDE | {DESCRIPTION, CONFIG}
 """Files of a model beside its weights."""
@@ -35,7 +36,7 @@ def deliver_model(output: Path, staged: Path, initial: Path | None) -> None:
     Raises:
         UnderstudyError: a file is a link, is no part of a model, or differs from the fetched model's.
     """
-    kept = {path.name for path in initial.iterdir()} - {HISTORY} if initial else set()
+    kept = {path.name for path in initial.iterdir()} - {HISTORY, MANIFEST} if initial else set()
     deliver(output, staged, lambda name: name in MODEL | kept or holds_weights(name))
     for name in sorted(name for name in kept if not holds_weights(name)):
         assert initial is not None

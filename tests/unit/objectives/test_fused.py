@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from understudy.data.loader import IGNORED
-from understudy.models.outputs import Outputs
+from understudy.models.outputs import Outputs, OutputShapes
 from understudy.objectives import fused
 from understudy.objectives.batch import Batch, Mixed
 from understudy.objectives.fused import compiled, full_precision, write_gradient
@@ -111,6 +111,40 @@ def test_smoothed_labels_have_the_gradient_of_their_formula(
     )
     assert total.item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
     np.testing.assert_allclose(gradient.numpy(), of_logits, rtol=0, atol=1e-10)
+
+
+@unhurried
+@given(cases(), cases(), temperatures)
+def test_several_teachers_are_the_mean_of_their_softened_distributions(
+    case: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor], temperature: float
+) -> None:
+    """Against numpy's mean of probabilities; a teacher that is not named has no say."""
+    student, teacher, labels = case
+    student = student.clamp(min=-30)
+    second = other[1].repeat(9, 6)[: len(student), : student.shape[1]]
+    section = LogitsObjective(type="logits", temperature=temperature, teacher=("first", "second"))
+    names = dict.fromkeys(("first", "odd", "second"), OutputShapes())
+    built = objective((section,), Context(Train(steps=1), seed=0, teachers=names))
+    assert isinstance(built, PositionObjective)
+    gradient, odd = torch.empty_like(student), torch.full_like(student, math.nan)
+    total = write_gradient(built.losses, student, (teacher, odd, second), Batch(labels, labels), gradient)
+    mean = (softmax(teacher.numpy() / temperature, axis=-1) + softmax(second.numpy() / temperature, axis=-1)) / 2
+    with np.errstate(divide="ignore"):
+        logits = temperature * np.log(mean)
+    expected, of_logits = reference(student.numpy(), logits, labels.numpy(), (0.0, 1.0), temperature, 0.0)
+    assert total.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    np.testing.assert_allclose(gradient.numpy(), of_logits, rtol=0, atol=1e-9)
+
+
+def test_an_objective_of_one_teacher_learns_from_that_one_alone() -> None:
+    random = torch.Generator().manual_seed(0)
+    student, first, second = (torch.randn(5, 7, generator=random, dtype=torch.double) for _ in "abc")
+    labels = torch.zeros(5, dtype=torch.long)
+    names = {"first": OutputShapes(), "second": OutputShapes()}
+    built = objective((LogitsObjective(type="logits", teacher="second"),), Context(Train(steps=1), 0, teachers=names))
+    alone = objective((LogitsObjective(type="logits"),), Context(Train(steps=1), 0))
+    found = built(Outputs(student), (Outputs(first), Outputs(second)), Batch(labels, labels))
+    assert found == alone(Outputs(student), (Outputs(second),), Batch(labels, labels))
 
 
 @pytest.mark.parametrize("mixed", [True, False])
