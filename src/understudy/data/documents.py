@@ -1,22 +1,26 @@
-"""The check of a document that a source has read."""
+"""The check of a record of texts that a source has read: a document, or several texts."""
 
 from codecs import BOM_UTF8
 
 from understudy.data.raw import EMPTY, Broken, Checked, Raw
-from understudy.store.files import sha256
+from understudy.data.records import identity
 
 
 def check_document(record: Raw) -> Checked | Broken:
-    """Check a document in UTF-8. Latin letters in UTF-16 or UTF-32 are valid UTF-8 too, with a zero beside each.
+    """Check texts in UTF-8. Latin letters in UTF-16 or UTF-32 are valid UTF-8 too, with a zero beside each.
 
     Raises:
-        UnicodeDecodeError: it is not UTF-8.
+        UnicodeDecodeError: one is not UTF-8.
     """
-    content = record.content
-    content.decode()
-    if not content:
+    if not record.content:
         return Broken(record.name, EMPTY)
-    if (zero := content.find(0)) >= 0:
-        return Broken(record.name, f"is not UTF-8 text (byte {zero} is zero, as in UTF-16 and in binary files)")
-    plain = content.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return Checked(record, sha256(plain))
+    for text in (record.content, *record.others.values()):
+        text.decode()
+        if (zero := text.find(0)) >= 0:
+            return Broken(record.name, f"is not UTF-8 text (byte {zero} is zero, as in UTF-16 and in binary files)")
+    plain = {name: _plain(text) for name, text in record.others.items()}
+    return Checked(record, identity(_plain(record.content), plain))
+
+
+def _plain(text: bytes) -> bytes:
+    return text.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")

@@ -6,21 +6,21 @@ names and order in the source.
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, cast
 
 from understudy.data.labels import canonical, lookalikes
 from understudy.data.raw import EMPTY, SPLITS, Broken, Checked, Raw, Reading, Split
-from understudy.data.records import FILE, Record, write
+from understudy.data.records import FILE, Record, identity, write
 from understudy.data.sources.registry import read
 from understudy.data.split import assign, keep_in_training
 from understudy.errors import InputError
 from understudy.recipe import TaskName
 from understudy.recipe.data import Data
-from understudy.recipe.tasks import load
-from understudy.store.files import sha256, write_json
+from understudy.recipe.tasks import Kind, load
+from understudy.store.files import write_json
 
 Progress = Callable[[int, int], None]
 
@@ -30,7 +30,7 @@ NAMED = 10
 
 @dataclass(slots=True, frozen=True)
 class Row:
-    """A record whose content is in the spool, a file, since all contents together need not fit into memory."""
+    """A record whose fields are in the spool, a file, since all of them together need not fit into memory."""
 
     id: str
     key: str
@@ -39,6 +39,8 @@ class Row:
     own: Split | None
     start: int
     length: int
+    others: Mapping[str, int]
+    """The lengths of the fields after the first one, which follow it in the spool."""
 
 
 class Checks(Protocol):
@@ -46,6 +48,7 @@ class Checks(Protocol):
 
     NOUN: str
     LABELLED: bool
+    FIELDS: Mapping[str, Kind]
 
     def check(self, record: Raw) -> Checked | Broken:
         """Check a record.
@@ -73,7 +76,7 @@ def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tupl
     """
     task = cast("Checks", load(name))
     with tempfile.TemporaryFile(dir=folder) as spool:
-        reading = read(data.source)
+        reading = read(data.source, task.FIELDS)
         rows, skipped, notes = _gather(reading, data, task, spool, progress)
         rows.sort(key=lambda row: (row.id, row.label or ""))  # equal content may have two labels
         sides = [(row.key, row.own) for row in rows]
@@ -84,7 +87,7 @@ def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tupl
         _check_splits(_place(data), splits, skipped)
         if labels is not None:
             _check_labels(_place(data), task.NOUN, rows, splits, labels)
-        write(folder / FILE, _records(rows, splits, spool))
+        write(folder / FILE, _records(rows, splits, spool), list(rows[0].others))
     counts = Counter(splits)
     facts = {
         "task": name,
@@ -106,11 +109,9 @@ def _gather(
     for done, record in enumerate(_until_error(reading.records, damaged), 1):
         checked = record if isinstance(record, Broken) else _checked(record, task)
         if isinstance(checked, Checked):
-            _, content, label, own = checked.record
-            length = spool.write(content)
-            label = None if label is None else canonical(label)
-            rows.append(Row(sha256(content), checked.key, label, own, start, length))
-            start += length
+            row = _row(checked, start, spool)
+            rows.append(row)
+            start += row.length + sum(row.others.values())
             noted[checked.note] += bool(checked.note)
         elif data.on_error == "skip" or checked.reason == EMPTY:
             skipped.append(checked)
@@ -123,6 +124,14 @@ def _gather(
         raise _refusal(_place(data), damaged)
     notes = [f"{_counted(count, task.NOUN)} {note}" for note, count in noted.items() if note]
     return rows, skipped, notes
+
+
+def _row(checked: Checked, start: int, spool: IO[bytes]) -> Row:
+    """Write a record's fields to the end of the spool."""
+    _, content, label, own, others = checked.record
+    length, lengths = spool.write(content), {name: spool.write(value) for name, value in others.items()}
+    label = None if label is None else canonical(label)
+    return Row(identity(content, others), checked.key, label, own, start, length, lengths)
 
 
 def _counted(count: int, noun: str) -> str:
@@ -207,4 +216,6 @@ def _records(rows: list[Row], splits: list[Split], spool: IO[bytes]) -> Iterator
     """The rows with their contents, one at a time."""
     for row, split in zip(rows, splits, strict=True):
         spool.seek(row.start)
-        yield Record(row.id, split, row.label, spool.read(row.length))
+        content = spool.read(row.length)
+        others = {name: spool.read(length) for name, length in row.others.items()}
+        yield Record(row.id, split, row.label, content, others)

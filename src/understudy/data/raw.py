@@ -13,14 +13,20 @@ EMPTY = "is empty"
 """The reason of a record without content: it is skipped and counted, but not an error."""
 
 
+NO_FIELDS: Mapping[str, bytes] = MappingProxyType({})
+
+
 class Raw(NamedTuple):
-    """One record: an encoded image or a document's UTF-8 bytes."""
+    """One record, with the fields that its task declares."""
 
     name: str
     content: bytes
+    """The first field: an encoded image, or a text's UTF-8 bytes."""
     label: str | None = None
     split: Split | None = None
     """The split that the source names; None if it names none."""
+    others: Mapping[str, bytes] = NO_FIELDS
+    """The fields after the first one, by name."""
 
 
 class Broken(NamedTuple):

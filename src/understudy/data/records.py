@@ -1,10 +1,14 @@
-"""The file of a records object: Parquet, written in row groups that fit into memory."""
+"""The file of a records object: Parquet, written in row groups that fit into memory.
 
-from collections.abc import Iterable, Iterator, Sequence
+Its columns are id, split, label and content, which is a task's first field, and one for each further field by its name.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understudy.data.raw import Split
+from understudy.data.raw import NO_FIELDS, Split
+from understudy.store.files import canonical, sha256
 
 FILE = "records.parquet"
 GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 4096  # written in one row group
@@ -18,6 +22,7 @@ class Record(NamedTuple):
     split: Split
     label: str | None
     content: bytes
+    others: Mapping[str, bytes] = NO_FIELDS
 
 
 class Content(NamedTuple):
@@ -26,15 +31,32 @@ class Content(NamedTuple):
     split: Split
     label: str | None
     content: bytes
+    others: Mapping[str, bytes] = NO_FIELDS
 
 
-def write(path: Path, records: Iterable[Record]) -> None:
-    """Write all records, in their order. The same records are always the same bytes."""
+COLUMNS = ("id", "split", "label", "content")
+
+
+def identity(content: bytes, others: Mapping[str, bytes]) -> str:
+    """The SHA-256 of a record's fields: of the first one alone, if there are no others."""
+    if not others:
+        return sha256(content)
+    return sha256(canonical([sha256(content), {name: sha256(value) for name, value in others.items()}]))
+
+
+def write(path: Path, records: Iterable[Record], others: Sequence[str] = ()) -> None:
+    """Write all records, in their order. The same records are always the same bytes.
+
+    Args:
+        path: the file.
+        records: the records.
+        others: the names of their fields after the first one.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    text = pa.string()
-    schema = pa.schema([("id", text), ("split", text), ("label", text), ("content", pa.binary())])
+    contents = [(name, pa.binary()) for name in ("content", *others)]
+    schema = pa.schema([*((name, pa.string()) for name in ("id", "split", "label")), *contents])
     with pq.ParquetWriter(
         path, schema, compression="zstd", use_dictionary=["split", "label"], write_statistics=False
     ) as writer:
@@ -44,6 +66,7 @@ def write(path: Path, records: Iterable[Record]) -> None:
                 _strings([record.split for record in group]),
                 _strings([record.label for record in group]),
                 _column([record.content for record in group], pa.binary()),
+                *(_column([record.others[name] for record in group], pa.binary()) for name in others),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
@@ -58,8 +81,8 @@ def read(folder: Path, split: Split | None = None) -> Iterator[list[Content]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(folder / FILE) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(Content._fields)):
-            rows = map(Content, *(batch[name].to_pylist() for name in Content._fields))
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=_contents(file)):
+            rows = map(_content, batch.to_pylist())
             yield [row for row in rows if split in (None, row.split)]
 
 
@@ -71,16 +94,28 @@ def at(folder: Path, split: Split, places: Sequence[int]) -> list[Content]:
         split: its name.
         places: counted from 0, in ascending order.
     """
-    rows = _rows_at(folder, split, places, Content._fields)
-    return [Content(row["split"], row["label"], row["content"]) for row in rows]
+    return [_content(row) for row in _rows_at(folder, split, places)]
 
 
 def ids_at(folder: Path, split: Split, places: Sequence[int]) -> list[str]:
     """The ids of some records, by indices as in `at`."""
-    return [row["id"] for row in _rows_at(folder, split, places, ("id",))]
+    return [row["id"] for row in _rows_at(folder, split, places, ["id"])]
 
 
-def _rows_at(folder: Path, split: Split, places: Sequence[int], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _contents(file: Any) -> list[str]:
+    """The columns that examples are made from."""
+    return [name for name in file.schema_arrow.names if name != "id"]
+
+
+def _content(row: dict[str, Any]) -> Content:
+    others = {name: value for name, value in row.items() if name not in COLUMNS}
+    return Content(row["split"], row["label"], row["content"], others)
+
+
+def _rows_at(
+    folder: Path, split: Split, places: Sequence[int], columns: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Rows of the file; by default with the columns that examples are made from."""
     import pyarrow.parquet as pq
 
     first = 0
@@ -90,7 +125,7 @@ def _rows_at(folder: Path, split: Split, places: Sequence[int], columns: Sequenc
             rows = [row for row, own in enumerate(splits) if own == split]
             own = [rows[place - first] for place in places if first <= place < first + len(rows)]
             if own:
-                yield from file.read_row_group(group, columns=list(columns)).take(own).to_pylist()
+                yield from file.read_row_group(group, columns=columns or _contents(file)).take(own).to_pylist()
             first += len(rows)
 
 

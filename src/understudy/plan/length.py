@@ -18,7 +18,7 @@ def training_examples(recipe: Recipe) -> int | None:
     A share of the records that the recipe sets aside is assumed to be the same share of bytes.
     """
     try:
-        reading = read(recipe.data.source)
+        reading = read(recipe.data.source, load(recipe.task).FIELDS)
         count, trained, length, splits = 0, 0, 0, set[str | None]()
         for record in reading.records:
             count += 1
@@ -26,7 +26,8 @@ def training_examples(recipe: Recipe) -> int | None:
                 continue
             splits.add(record.split)
             if record.split in (None, "train"):
-                trained, length = trained + 1, length + len(record.content)
+                trained += 1
+                length += len(record.content) + sum(map(len, record.others.values()))
             if length > ENOUGH:
                 break
     except InputError:

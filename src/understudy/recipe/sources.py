@@ -1,7 +1,7 @@
 """The data sources that a recipe can name, each with its module.
 
 The recipe is a layer below the data and imports none of it. A source's module is loaded by its path, like an entry
-point, and has a value SOURCE: the recipe's section of the source, and the tasks that it has records for.
+point, and has a value SOURCE: the recipe's section of the source, and the fields of its records.
 """
 
 import importlib
@@ -11,6 +11,7 @@ from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from understudy.recipe.section import Section
+from understudy.recipe.tasks import load as load_task
 
 SOURCES = {
     "digits": "understudy.data.sources.digits",
@@ -38,8 +39,8 @@ class Known(Protocol):
         """The model of its section."""
 
     @property
-    def tasks(self) -> tuple[str, ...]:
-        """The tasks that it has records for."""
+    def fields(self) -> frozenset[str] | None:
+        """The fields of its records; None if the recipe names them."""
 
 
 def load(name: str) -> Known:
@@ -49,8 +50,10 @@ def load(name: str) -> Known:
 
 
 def serving(task: str) -> list[str]:
-    """The names of the sources that have records for a task."""
-    return [name for name in SOURCES if task in load(name).tasks]
+    """The names of the sources whose records have all fields that a task requires."""
+    required = {field for field, kind in load_task(task).FIELDS.items() if kind != "optional text"}
+    fields = {name: load(name).fields for name in SOURCES}
+    return [name for name in SOURCES if (known := fields[name]) is None or required <= known]
 
 
 class _OneOfSources:

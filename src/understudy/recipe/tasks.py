@@ -6,8 +6,8 @@ has the complete list).
 """
 
 import importlib
-from collections.abc import Callable
-from typing import Annotated, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -19,6 +19,9 @@ TASKS = {
     "causal-lm": "understudy.tasks.causal_lm",
 }
 
+Kind = Literal["image", "text", "optional text", "label"]
+"""The content of a record's field. An optional one is there if the recipe names it."""
+
 
 class RecipeTask(Protocol):
     """A task, as the recipe sees it."""
@@ -29,6 +32,8 @@ class RecipeTask(Protocol):
     """An input of a model in a message: an image, a sequence."""
     TARGETS: str
     """The targets of training in a message: images, tokens."""
+    FIELDS: Mapping[str, Kind]
+    """The fields of a record. The first one is its content; a label has the name label."""
     LABELLED: bool
     """Whether an example has one of a fixed set of labels, and is one prediction: right or wrong."""
     PROPOSED_FOR: str

@@ -19,7 +19,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
     content = source_identity(recipe.data.source, store.fingerprints)
     code = revision((module_of(recipe.data.source),))  # loaded by name: this step's imports do not reach it
-    checks = task_code(recipe.task, ("check", "LABELLED"))
+    checks = task_code(recipe.task, ("check", "FIELDS", "LABELLED"))
     return {"task": recipe.task, "data": data, "content": content, "source_code": code, "task_code": checks}
 
 

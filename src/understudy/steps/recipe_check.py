@@ -105,7 +105,7 @@ def _data(recipe: Recipe, here: Here) -> Found:
         )
         return
     try:
-        reading = registry.read(source)
+        reading = registry.read(source, load(recipe.task).FIELDS)
     except InputError as error:
         yield _located(error)
         return

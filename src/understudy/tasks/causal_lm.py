@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from understudy.data.raw import Broken, Checked, Raw
     from understudy.models.facts import Facts
     from understudy.recipe.data import Data
+    from understudy.recipe.tasks import Kind
 
 NOUN: str = "document"
 INPUT: str = "sequence"
 TARGETS: str = "tokens"
+FIELDS: "Mapping[str, Kind]" = {"text": "text"}
 LABELLED: bool = False
 PROPOSED_FOR: str = "documents"
 METRICS: tuple[str, ...] = ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error")

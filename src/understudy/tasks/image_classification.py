@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from understudy.data.raw import Broken, Checked, Raw
     from understudy.models.facts import Facts
     from understudy.recipe.data import Data
+    from understudy.recipe.tasks import Kind
 
 NOUN: str = "image"
 INPUT: str = "image"
 TARGETS: str = "images"
+FIELDS: "Mapping[str, Kind]" = {"image": "image", "label": "label"}
 LABELLED: bool = True
 PROPOSED_FOR: str = "images"
 METRICS: tuple[str, ...] = ("accuracy", "nll", "calibration_error")

@@ -7,9 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from understudy.data.documents import check_document
 from understudy.data.ingest import ingest
+from understudy.data.raw import Raw
 from understudy.errors import InputError
 from understudy.recipe.data import Data
+from understudy.recipe.tasks import load
 
 
 def rows(folder):
@@ -205,3 +208,36 @@ def test_digits_keep_their_split(ingested):
     about = facts(ingested({"type": "digits"}))
     assert about["counts"] == {"train": 1422, "validation": 0, "test": 375}
     assert about["labels"] == [str(digit) for digit in range(10)]
+
+
+class TestFields:
+    TASK = "image-classification"
+    """Its name; its check and fields are replaced."""
+
+    @pytest.fixture
+    def pairs(self, monkeypatch, tmp_path, ingested):
+        """Ingest rows of two texts and a label."""
+        module = load(self.TASK)
+        monkeypatch.setattr(module, "FIELDS", {"text": "text", "second": "optional text", "label": "label"})
+        monkeypatch.setattr(module, "check", check_document)
+
+        def run(**columns):
+            pq.write_table(pa.table({"text": ["a"] * 40, "label": [0, 1] * 20, **columns}), tmp_path / "a.parquet")
+            return ingested({"type": "parquet", "path": str(tmp_path), "columns": {"second": "second"}}, self.TASK)
+
+        return run
+
+    def test_a_record_has_all_fields_and_its_digest_is_of_all(self, pairs):
+        found = rows(pairs(second=[f"text {number}" for number in range(40)]))
+        assert sorted(row["second"] for row in found) == sorted(f"text {number}".encode() for number in range(40))
+        assert {row["content"] for row in found} == {b"a"}
+        assert len({row["id"] for row in found}) == 40
+
+    def test_records_are_split_alike_only_if_all_fields_are_alike(self):
+        one, crlf, other = (
+            check_document(Raw("1", b"a", others={"second": text})) for text in (b"x\n", b"x\r\n", b"y")
+        )
+        assert one.key == crlf.key != other.key
+
+    def test_a_damaged_field_is_named_by_its_record(self):
+        assert check_document(Raw("1", b"a", others={"second": b"a\0"})).reason.startswith("is not UTF-8 text (byte 1")

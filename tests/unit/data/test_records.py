@@ -2,7 +2,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from understudy.data import records
-from understudy.data.records import Content, Record, read, write
+from understudy.data.records import Content, Record, at, read, write
 
 
 def record(number: int, label: str | None = "a") -> Record:
@@ -37,3 +37,12 @@ def test_records_without_labels_have_none(tmp_path):
 def test_no_records_are_a_file_too(tmp_path):
     write(tmp_path / "r.parquet", [])
     assert pq.read_table(tmp_path / "r.parquet").num_rows == 0
+
+
+def test_further_fields_are_columns_of_their_names(tmp_path):
+    written = [record(number)._replace(others={"second": b"x" * number}) for number in range(3)]
+    write(tmp_path / "records.parquet", written, ["second"])
+    assert pq.read_table(tmp_path / "records.parquet").schema.names == ["id", "split", "label", "content", "second"]
+    (batch,) = read(tmp_path)
+    assert [row.others for row in batch] == [{"second": b""}, {"second": b"x"}, {"second": b"xx"}]
+    assert at(tmp_path, "train", [2]) == batch[2:]

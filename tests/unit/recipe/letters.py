@@ -1,7 +1,7 @@
 """A data source that only the tests have: images of one colour, drawn from letters. It has a key of every kind."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -10,6 +10,7 @@ from understudy.data.raw import Raw, Reading
 from understudy.data.sources.source import DataSource
 from understudy.recipe.section import Section
 from understudy.recipe.sources import SourceSection
+from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints, sha256
 
 
@@ -52,7 +53,7 @@ class LettersSource(SourceSection):
         return self
 
 
-def read(section: LettersSource) -> Reading:
+def read(section: LettersSource, _fields: Mapping[str, Kind]) -> Reading:
     return Reading(len(section.letters) * 20, _records(section))
 
 
@@ -70,4 +71,4 @@ def digest(section: LettersSource, _fingerprints: Fingerprints) -> str:
     return sha256(section.letters.encode())
 
 
-SOURCE = DataSource(LettersSource, ("image-classification",), read, digest)
+SOURCE = DataSource(LettersSource, frozenset({"image", "label"}), read, digest)

@@ -39,7 +39,7 @@ def recipe(source: object, **data: object) -> Recipe:
 
 def test_which_sources_serve_a_task_follows_from_the_sources() -> None:
     assert serving("image-classification")[:3] == ["digits", "image-folder", "parquet"]
-    assert serving("causal-lm")[:2] == ["text-files", "python-docs"]
+    assert serving("causal-lm") == ["parquet", "text-files", "python-docs"]
 
 
 @pytest.mark.usefixtures("registered")
@@ -93,7 +93,7 @@ def test_every_kind_of_mistake_in_a_new_source_is_named_with_its_place_and_fix(s
 @pytest.mark.usefixtures("registered")
 def test_a_new_source_is_told_that_it_has_no_records_for_a_task() -> None:
     pydoc = load(Path("recipes/pydoc.yaml")).model_dump(mode="json", by_alias=True)
-    with pytest.raises(InputError, match=r"letters holds no records for the task causal-lm; use text-files, python-d"):
+    with pytest.raises(InputError, match=r"letters holds no records for the task causal-lm; use parquet, text-fi"):
         from_values({**pydoc, "data": {**pydoc["data"], "source": GOOD}}, [], "here")
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from understudy.data.raw import Raw, Reading
 from understudy.data.sources.source import DataSource
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
+from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints, hash_file
 
 SIDE, WHITE = 8, 16
@@ -21,7 +23,7 @@ class DigitsSource(SourceSection):
     type: Literal["digits"]
 
 
-def read(_section: DigitsSource) -> Reading:
+def read(_section: DigitsSource, _fields: Mapping[str, Kind]) -> Reading:
     """1797 grey PNGs of 8 x 8 pixels; the file's 0 to 16 become 0 to 255."""
     lines = gzip.decompress(_file().read_bytes()).decode().splitlines()
     return Reading(len(lines), (_record(row, line) for row, line in enumerate(lines)))
@@ -53,4 +55,4 @@ def _file() -> Path:
     return Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
-SOURCE = DataSource(DigitsSource, ("image-classification",), read, digest)
+SOURCE = DataSource(DigitsSource, frozenset({"image", "label"}), read, digest)

@@ -1,6 +1,6 @@
 """A folder of images, labelled by its sub-folders."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +11,7 @@ from understudy.data.sources.source import DataSource
 from understudy.data.sources.splits import check_trainable, sizes, split_named, unused
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
+from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
@@ -28,7 +29,7 @@ class ImageFolderSource(SourceSection):
     """Whether links may lead out of the path. Links inside it are always followed."""
 
 
-def read(section: ImageFolderSource) -> Reading:
+def read(section: ImageFolderSource, _fields: Mapping[str, Kind]) -> Reading:
     """Images below path/<label>/, or path/<split>/<label>/.
 
     Raises:
@@ -116,4 +117,4 @@ def _place(section: ImageFolderSource, path: Path, splits: dict[str, Split]) -> 
     raise InputError(f"data.source.path: {section.path}: {path} lies in no label's folder. Move it to {layout}.")
 
 
-SOURCE = DataSource(ImageFolderSource, ("image-classification",), read, digest)
+SOURCE = DataSource(ImageFolderSource, frozenset({"image", "label"}), read, digest)

@@ -1,9 +1,12 @@
-"""Images from Parquet files: a column of encoded bytes (or the {bytes, path} of the datasets library) and a label."""
+"""Records from Parquet files: a column for each field of the task, whose type fits the field's kind.
+
+Images are encoded bytes, or the {bytes, path} of the datasets library.
+"""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal
 
 from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
@@ -12,56 +15,51 @@ from understudy.data.sources.split_files import of_files
 from understudy.data.sources.splits import SPLIT_NAMES, sizes, split_named
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
+from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints
 
 BATCH_ROWS = 256
 
 
-class Encoded(TypedDict):
-    """An image as the datasets library stores it."""
-
-    bytes: bytes | None
-    path: str | None
-
-
-class Row(NamedTuple):
-    """The columns of a record; None is a null."""
-
-    image: bytes | Encoded | None
-    label: str | int | None
-    split: str | None
+Row = Mapping[str, Any]
+"""A record's values by column; None is a null."""
+Columns = Mapping[str, str]
+"""The column of each field."""
 
 
 class ParquetSource(SourceSection):
-    """A Parquet file, or a folder of them, with a column of encoded images and one of labels."""
+    """A Parquet file, or a folder of them, with a column for each field."""
 
     type: Literal["parquet"]
     path: str
     image: str = "image"
     label: str = "label"
+    columns: Mapping[str, str] = {}
+    """Columns of fields whose column has another name than the field, and of optional ones."""
     split: str | None = None
     """Column that names each row's split: train, validation or test."""
     follow_links: bool = False
     """Whether links may lead out of the path. Links inside it are always followed."""
 
 
-def read(section: ParquetSource) -> Reading:
+def read(section: ParquetSource, fields: Mapping[str, Kind]) -> Reading:
     """A record per row, named file#row.
 
     A record's split is in the column `split` if the recipe names one, otherwise in the file's path.
 
     Raises:
-        InputError: a file lacks a column that the recipe names, has it twice, or has one of another type; or a path
-            names two splits, or two paths the same one.
+        InputError: the recipe names a column for a field that the task lacks; a file lacks a column, has it twice, or
+            has one of another type; or a path names two splits, or two paths the same one.
     """
+    columns = _columns(section, fields)
     root, found = files.find(_wanted(section))
     named = {path.relative_to(root).as_posix(): path for path in found}
-    rows = {name: _count(section, name, path) for name, path in named.items()}
+    rows = {name: _count(section, fields, columns, name, path) for name, path in named.items()}
     splits, notes = dict[str, Split](), list[str]()
     if section.split is None:
         splits, notes = of_files(f"data.source.path: {section.path}", list(named))
     split_sizes = sizes((splits.get(name), count) for name, count in rows.items())
-    return Reading(sum(rows.values()), _records(section, named, splits), tuple(notes), split_sizes)
+    return Reading(sum(rows.values()), _records(section, columns, named, splits), tuple(notes), split_sizes)
 
 
 def digest(section: ParquetSource, fingerprints: Fingerprints) -> str:
@@ -82,7 +80,20 @@ def _damage() -> tuple[type[Exception], ...]:
     return pa.ArrowException, ValueError, OSError
 
 
-def _count(section: ParquetSource, name: str, path: Path) -> int:
+def _columns(section: ParquetSource, fields: Mapping[str, Kind]) -> Columns:
+    """The column of each field; an optional field has one only if the recipe names it."""
+    unknown = sorted(section.columns.keys() - fields.keys())
+    if unknown:
+        raise InputError(
+            f"data.source.columns.{unknown[0]}: the task has no such field. Its fields are {', '.join(fields)}."
+        )
+    named = {"image": section.image, "label": section.label, **section.columns}
+    return {
+        field: named.get(field, field) for field, kind in fields.items() if kind != "optional text" or field in named
+    }
+
+
+def _count(section: ParquetSource, fields: Mapping[str, Kind], columns: Columns, name: str, path: Path) -> int:
     """The number of a file's rows, after a check of its columns."""
     import pyarrow.parquet as pq
 
@@ -91,23 +102,27 @@ def _count(section: ParquetSource, name: str, path: Path) -> int:
         schema = about.schema.to_arrow_schema()
     except _damage():
         return 0  # _records reports the damage
-    _check_columns(section, name, schema)
+    _check_columns(section, fields, columns, name, schema)
     return int(about.num_rows)
 
 
-def _records(section: ParquetSource, found: dict[str, Path], splits: dict[str, Split]) -> Iterator[Raw | Broken]:
+def _records(
+    section: ParquetSource, columns: Columns, found: dict[str, Path], splits: dict[str, Split]
+) -> Iterator[Raw | Broken]:
     import pyarrow.parquet as pq
 
     naming = dict[bool, str]()
     for name, path in found.items():
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                labels = _label_names(section.label, name, file.schema_arrow)
-                _check_naming(section.label, name, file.schema_arrow, labels, naming)
-                for number, row in enumerate(_rows(section, file)):
+                labels = None
+                if "label" in columns:
+                    labels = _label_names(columns["label"], name, file.schema_arrow)
+                    _check_naming(columns["label"], name, file.schema_arrow, labels, naming)
+                for number, row in enumerate(_rows({*columns.values(), *filter(None, [section.split])}, file)):
                     record = f"{name}#{number}"
-                    split = splits.get(name) if section.split is None else _split(section.split, record, row.split)
-                    yield _record(section, record, row, split, labels)
+                    split = splits.get(name) if section.split is None else _split(section.split, record, row)
+                    yield _record(columns, record, row, split, labels)
         except _damage() as error:
             yield Broken(name, f"is damaged or no Parquet file ({_first_line(error)})")
 
@@ -152,29 +167,35 @@ def _check_naming(column: str, name: str, schema: Any, labels: list[str] | None,
         )
 
 
-def _rows(section: ParquetSource, file: Any) -> Iterator[Row]:
-    columns = [column for column in (section.image, section.label, section.split) if column is not None]
-    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
-        images, labels = batch[section.image].to_pylist(), batch[section.label].to_pylist()
-        splits = [None] * len(images) if section.split is None else batch[section.split].to_pylist()
-        yield from map(Row, images, labels, splits)
+def _rows(columns: set[str], file: Any) -> Iterator[Row]:
+    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=sorted(columns)):
+        yield from batch.to_pylist()
 
 
-def _record(section: ParquetSource, name: str, row: Row, split: Split | None, labels: list[str] | None) -> Raw | Broken:
-    content = row.image["bytes"] if isinstance(row.image, dict) else row.image
-    if content is None:
-        return Broken(name, f"column {section.image} holds no bytes")
-    if row.label is None:
-        return Broken(name, f"column {section.label} is null")
-    label = row.label
+def _record(columns: Columns, name: str, row: Row, split: Split | None, labels: list[str] | None) -> Raw | Broken:
+    contents = {field: _bytes(row[column]) for field, column in columns.items() if field != "label"}
+    for field, content in contents.items():
+        if content is None:
+            return Broken(name, f"column {columns[field]} holds no {'bytes' if field == 'image' else 'text'}")
+    (_, content), *others = contents.items()
+    label = row[columns["label"]] if "label" in columns else None
+    if label is None and "label" in columns:
+        return Broken(name, f"column {columns['label']} is null")
     if labels is not None and isinstance(label, int):
         if not 0 <= label < len(labels):  # the library writes -1 for a missing label
-            return Broken(name, f"column {section.label} is {label}, and only 0 to {len(labels) - 1} have a name")
+            return Broken(name, f"column {columns['label']} is {label}, and only 0 to {len(labels) - 1} have a name")
         label = labels[label]
-    return Raw(name, content, str(label), split)
+    return Raw(name, content, None if label is None else str(label), split, dict(others))
 
 
-def _split(column: str, name: str, value: str | None) -> Split:
+def _bytes(value: Any) -> bytes | None:
+    """An encoded image, also as the datasets library stores it; or a text in UTF-8."""
+    content = value["bytes"] if isinstance(value, dict) else value
+    return content.encode() if isinstance(content, str) else content
+
+
+def _split(column: str, name: str, row: Row) -> Split:
+    value = row[column]
     split = split_named(value or "")
     if split is None:
         fix = f"It may say {', '.join(SPLIT_NAMES)}."
@@ -182,18 +203,19 @@ def _split(column: str, name: str, value: str | None) -> Split:
     return split
 
 
-def _check_columns(section: ParquetSource, name: str, schema: Any) -> None:
-    columns: dict[str, tuple[str, Callable[[Any], bool], str]] = {
-        "image": (
-            section.image,
-            _holds_images,
-            "Name a column of binary (encoded images), or of structs with a binary field bytes.",
-        ),
-        "label": (section.label, _holds_labels, "Name a column of strings or whole numbers."),
+def _check_columns(
+    section: ParquetSource, fields: Mapping[str, Kind], columns: Columns, name: str, schema: Any
+) -> None:
+    checks: dict[Kind, tuple[Callable[[Any], bool], str]] = {
+        "image": (_holds_images, "Name a column of binary (encoded images), or of structs with a binary field bytes."),
+        "label": (_holds_labels, "Name a column of strings or whole numbers."),
+        "text": (_holds_text, "Name a column of strings."),
     }
+    checks["optional text"] = checks["text"]
+    checked = [(_key(section, field), column, *checks[fields[field]]) for field, column in columns.items()]
     if section.split is not None:
-        columns["split"] = (section.split, _holds_text, "Name a column of strings.")
-    for key, (column, fits, fix) in columns.items():
+        checked.append(("split", section.split, *checks["text"]))
+    for key, column, fits, fix in checked:
         if column not in schema.names:
             raise InputError(
                 f"data.source.{key}: {name} has no column {column}. It has {', '.join(schema.names)}: name one of them."
@@ -206,6 +228,11 @@ def _check_columns(section: ParquetSource, name: str, schema: Any) -> None:
         kind = schema.field(column).type
         if not fits(_decoded(kind)):
             raise InputError(f"data.source.{key}: {name}: column {column} is {kind}. {fix}")
+
+
+def _key(section: ParquetSource, field: str) -> str:
+    """The recipe's key for the column of a field."""
+    return field if field in ("image", "label") and field not in section.columns else f"columns.{field}"
 
 
 def _holds_numbers(kind: Any) -> bool:
@@ -246,4 +273,4 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-SOURCE = DataSource(ParquetSource, ("image-classification",), read, digest)
+SOURCE = DataSource(ParquetSource, None, read, digest)

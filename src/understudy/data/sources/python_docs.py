@@ -7,7 +7,7 @@ the order of the source. Tests, idlelib and installed packages are left out.
 import ast
 import os
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from understudy.data.raw import Broken, Raw, Reading
 from understudy.data.sources.source import DataSource
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
+from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints, canonical, sha256
 
 EXCLUDED = frozenset({"test", "tests", "idlelib", "site-packages", "dist-packages", "__pycache__"})
@@ -29,7 +30,7 @@ class PythonDocsSource(SourceSection):
     type: Literal["python-docs"]
 
 
-def read(_section: PythonDocsSource) -> Reading:
+def read(_section: PythonDocsSource, _fields: Mapping[str, Kind]) -> Reading:
     """The documents, sorted by the file they come from."""
     sources = _sources()
     return Reading(len(sources), _documents(sources))
@@ -83,4 +84,4 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
             yield from _docstrings(child)
 
 
-SOURCE = DataSource(PythonDocsSource, ("causal-lm",), read, digest)
+SOURCE = DataSource(PythonDocsSource, frozenset({"text"}), read, digest)

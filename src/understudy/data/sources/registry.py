@@ -3,21 +3,23 @@
 Nothing heavy is imported here: the pipeline reads identities before it decides whether there is work to do.
 """
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from understudy.data.raw import Reading
 from understudy.data.sources.source import DataSource
 from understudy.recipe.sources import SOURCES, SourceSection, load
+from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints
 
 
-def read(section: SourceSection) -> Reading:
-    """Open a source.
+def read(section: SourceSection, fields: Mapping[str, Kind]) -> Reading:
+    """Open a source, whose records have the fields that a task declares.
 
     Raises:
         InputError: the path does not exist, has nothing to read, or has an ambiguous layout.
     """
-    return _source(section).read(section)
+    return _source(section).read(section, fields)
 
 
 def source_identity(section: SourceSection, fingerprints: Fingerprints) -> dict[str, str]:

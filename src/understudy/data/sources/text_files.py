@@ -1,6 +1,6 @@
 """A folder of text files, one document a file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +9,7 @@ from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
 from understudy.data.sources.splits import sizes, unused
 from understudy.recipe.sources import SourceSection
+from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints
 
 
@@ -22,7 +23,7 @@ class TextFilesSource(SourceSection):
     """Whether links may lead out of the path. Links inside it are always followed."""
 
 
-def read(section: TextFilesSource) -> Reading:
+def read(section: TextFilesSource, _fields: Mapping[str, Kind]) -> Reading:
     """The documents, sorted by name."""
     root, found = files.find(_wanted(section))
     splits = files.own_splits(root)
@@ -48,4 +49,4 @@ def _records(root: Path, found: list[Path], splits: dict[str, Split]) -> Iterato
         yield files.read_file(root, path, None, splits.get(folder))
 
 
-SOURCE = DataSource(TextFilesSource, ("causal-lm",), read, digest)
+SOURCE = DataSource(TextFilesSource, frozenset({"text"}), read, digest)

@@ -7,6 +7,9 @@ from pydantic import TypeAdapter
 from understudy.data.raw import Broken, Raw
 from understudy.data.sources.registry import read
 from understudy.recipe.sources import Source, SourceSection
+from understudy.recipe.tasks import Kind
+
+IMAGES: dict[str, Kind] = {"image": "image", "label": "label"}
 
 
 def section(**values: Any) -> SourceSection:
@@ -15,4 +18,4 @@ def section(**values: Any) -> SourceSection:
 
 
 def records(**values: Any) -> list[Raw | Broken]:
-    return list(read(section(**values)).records)
+    return list(read(section(**values), IMAGES).records)

@@ -5,13 +5,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.unit.data.sources.reading import IMAGES
 from understudy.data.raw import Broken, Raw
 from understudy.data.sources.parquet import ParquetSource, read
 from understudy.errors import InputError
 
 
 def records(path, **columns):
-    return list(read(ParquetSource(type="parquet", path=str(path), **columns)).records)
+    return list(read(ParquetSource(type="parquet", path=str(path), **columns), IMAGES).records)
 
 
 def write(path, **columns):
@@ -185,3 +186,42 @@ def test_a_struct_with_two_fields_of_one_name_holds_no_images(tmp_path):
     pq.write_table(pa.table([images, pa.array(["x"])], names=["image", "label"]), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"data\.source\.image: a\.parquet: column image is struct"):
         records(tmp_path)
+
+
+PAIRS = {"text": "text", "second": "optional text", "label": "label"}
+
+
+def pairs(path, columns=(), fields=PAIRS):
+    return list(read(ParquetSource(type="parquet", path=str(path), columns=dict(columns)), fields).records)
+
+
+def test_texts_are_records_with_the_fields_of_the_task(tmp_path):
+    path = write(tmp_path / "a.parquet", premise=["caf\u00e9", "x"], hypothesis=["y", "z"], label=[0, 1])
+    columns = {"text": "premise", "second": "hypothesis"}
+    assert pairs(path, columns) == [
+        Raw("a.parquet#0", "caf\u00e9".encode(), "0", None, {"second": b"y"}),
+        Raw("a.parquet#1", b"x", "1", None, {"second": b"z"}),
+    ]
+    assert [raw.others for raw in pairs(path, {"text": "premise"})] == [{}, {}]
+
+
+def test_documents_are_records_without_a_label(tmp_path):
+    path = write(tmp_path / "a.parquet", text=["one", None], label=["x", "x"])
+    assert pairs(path, fields={"text": "text"}) == [
+        Raw("a.parquet#0", b"one"),
+        Broken("a.parquet#1", "column text holds no text"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "fault"),
+    [
+        ({"picture": "text"}, r"data\.source\.columns\.picture: the task has no such field\. Its fields are text, "),
+        ({"second": "label"}, r"data\.source\.columns\.second: a\.parquet: column label is int64\. Name a column of s"),
+        ({"second": "b"}, r"data\.source\.columns\.second: a\.parquet has no column b"),
+    ],
+)
+def test_a_column_that_does_not_fit_a_field_is_named(tmp_path, columns, fault):
+    path = write(tmp_path / "a.parquet", text=["one"], label=[1])
+    with pytest.raises(InputError, match=fault):
+        pairs(path, columns)

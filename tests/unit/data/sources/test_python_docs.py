@@ -13,7 +13,7 @@ DOCS = python_docs.PythonDocsSource(type="python-docs")
 
 @pytest.fixture(scope="module")
 def records():
-    return list(python_docs.read(DOCS).records)
+    return list(python_docs.read(DOCS, {}).records)
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +73,13 @@ def test_docstrings_are_found_wherever_a_statement_can_stand(tmp_path, monkeypat
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "bad.py").write_text("not python")
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
-    (document,) = python_docs.read(DOCS).records
+    (document,) = python_docs.read(DOCS, {}).records
     assert document.content == b"one\n\ntwo\n\nthree\n\nfour\n\nfive\n\nsix\n\nseven"
 
 
 def test_nothing_is_imported(documents):
     before = set(sys.modules)
-    assert len(list(python_docs.read(DOCS).records)) == len(documents)
+    assert len(list(python_docs.read(DOCS, {}).records)) == len(documents)
     assert set(sys.modules) == before
 
 
@@ -87,7 +87,7 @@ def test_what_is_no_python_is_reported_not_swallowed(tmp_path, monkeypatch):
     (tmp_path / "a.py").write_text("def :")
     (tmp_path / "b.py").write_bytes(b"x = 1\0")
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
-    found = list(python_docs.read(DOCS).records)
+    found = list(python_docs.read(DOCS, {}).records)
     assert [record.name for record in found] == ["a.py", "b.py"]
     assert all(isinstance(record, Broken) and "cannot be parsed" in record.reason for record in found)
 
@@ -95,7 +95,7 @@ def test_what_is_no_python_is_reported_not_swallowed(tmp_path, monkeypatch):
 def test_an_interpreter_without_sources_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(InputError, match="python-docs finds no sources"):
-        python_docs.read(DOCS)
+        python_docs.read(DOCS, {})
 
 
 def test_the_digest_notices_any_change(tmp_path, monkeypatch, fingerprints):

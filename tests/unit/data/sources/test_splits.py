@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.data.sources.reading import records, section
+from tests.unit.data.sources.reading import IMAGES, records, section
 from understudy.data.raw import Raw
 from understudy.data.sources.registry import read
 from understudy.data.sources.splits import SPLIT_NAMES, of_folders, split_named, splits_in, unused
@@ -117,7 +117,7 @@ def test_images_whose_folders_can_hardly_be_labels_are_refused(tmp_path, picture
 )
 def test_labels_that_look_like_splits_are_labels_and_noted(tmp_path, picture, folders, named):
     images(tmp_path, picture, [f"{folder}/1.png" for folder in folders])
-    found = read(section(type="image-folder", path=str(tmp_path)))
+    found = read(section(type="image-folder", path=str(tmp_path)), IMAGES)
     assert found.notes == (f"called like a split, and read as any other label: {named}",)
     assert {raw.label for raw in found.records if isinstance(raw, Raw)} == {name.split("/")[0] for name in folders}
 
