@@ -3,7 +3,7 @@
 data -> ingest -> prepare --+--> teacher --> distill --+--> evaluate -> gate -> register
                             +--> control --------------+
 
-A recipe may have several teachers, and a learner several trainings in a row (stages).
+A recipe may have several teachers, a learner several trainings in a row (stages), and these may read further data.
 
 A node is one step of a run. Its name is that of the step's state in the run's folder, of the pipeline's task, and of
 the job in a cluster. Its role names its result among other nodes' inputs.
@@ -66,6 +66,10 @@ class Node:
     """Of a training: the path in the recipe of what it trains."""
     training: str = ""
     """Of a training: its path in the recipe; empty for a model that is used as it is."""
+    examples: str = ""
+    """Of a training: the role of its examples."""
+    data: str = ""
+    """Of data: the name of its data set; empty for that of the section `data`."""
     start: str = ""
     """Of a training: the role of the model that it starts from, if that is one of an earlier stage."""
     teachers: tuple[str, ...] = ()
@@ -95,6 +99,7 @@ def nodes(recipe: Recipe) -> tuple[Node, ...]:
     return (
         Node("ingest", INGEST, RECORDS),
         Node("prepare", PREPARE, EXAMPLES, (RECORDS,)),
+        *_of_data_sets(recipe),
         *_of_teachers(recipe),
         *(_stages(recipe, CONTROL, CONTROL) if recipe.student.control else ()),
         *_stages(recipe, STUDENT, "distill"),
@@ -102,6 +107,14 @@ def nodes(recipe: Recipe) -> tuple[Node, ...]:
         Node("gate", GATE, VERDICT, (MEASURES, RECORDS, EXAMPLES, *roles)),
         Node("register", REGISTRATION, REGISTERED, (MEASURES, VERDICT, RECORDS, EXAMPLES, *roles)),
     )
+
+
+def _of_data_sets(recipe: Recipe) -> Iterator[Node]:
+    """The nodes of further data, whose records are compared with those that `data` sets aside."""
+    for name in recipe.data_sets:
+        records = f"{RECORDS}-{name}"
+        yield Node(f"ingest-{name}", INGEST, records, (RECORDS,), data=name)
+        yield Node(f"prepare-{name}", PREPARE, f"{EXAMPLES}-{name}", (records, EXAMPLES), data=name)
 
 
 def _of_teachers(recipe: Recipe) -> Iterator[Node]:
@@ -117,7 +130,9 @@ def _stages(recipe: Recipe, role: str, name: str) -> Iterator[Node]:
     for number, path in enumerate(paths or [""], 1):
         suffix = f"-{number}" if number < len(paths) else ""
         teachers = recipe.teachers_of(path) if path and role != CONTROL else ()
-        inputs = (EXAMPLES, *((start,) if start else ()), *teachers)
+        data = recipe.trainings[path].data if path else None
+        examples = f"{EXAMPLES}-{data}" if data else EXAMPLES
+        inputs = (examples, *((start,) if start else ()), *teachers)
         yield Node(
             f"{name}{suffix}",
             TRAINING,
@@ -125,6 +140,7 @@ def _stages(recipe: Recipe, role: str, name: str) -> Iterator[Node]:
             inputs,
             learner=learner,
             training=path,
+            examples=examples,
             start=start,
             teachers=teachers,
             resources=job_of(recipe, learner),
@@ -138,6 +154,6 @@ def trainings(recipe: Recipe) -> tuple[Node, ...]:
 
 
 def node_of(recipe: Recipe, kind: Kind) -> Node:
-    """The node of a kind of which every recipe has one."""
-    (node,) = (node for node in nodes(recipe) if node.kind is kind)
+    """The node of a kind of which every recipe has one; of data, that of the section `data`."""
+    (node,) = (node for node in nodes(recipe) if node.kind is kind and not node.data)
     return node

@@ -12,6 +12,7 @@ from understudy.data.images import pixels
 from understudy.data.npy import NpyFile
 from understudy.data.raw import Split
 from understudy.data.records import Content
+from understudy.models.facts import read_facts
 from understudy.recipe.data import Image
 
 GREY_LEVEL = 1 / 255
@@ -48,6 +49,12 @@ def write_images(
             if record.split == "train":
                 histogram += [np.bincount(channel.ravel(), minlength=256) for channel in image]
     return histogram
+
+
+def moments_of(examples: Path) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation per channel of other examples."""
+    facts = read_facts(examples)
+    return facts["mean"], facts["std"]
 
 
 def moments(histogram: Histogram) -> tuple[list[float], list[float]]:

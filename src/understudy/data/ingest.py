@@ -13,14 +13,14 @@ from typing import IO, Protocol, cast
 
 from understudy.data.labels import canonical, lookalikes
 from understudy.data.raw import EMPTY, SPLITS, Broken, Checked, Raw, Reading, Split
-from understudy.data.records import FILE, Record, identity, write
+from understudy.data.records import FILE, Record, identity, set_aside, write
 from understudy.data.sources.registry import read
 from understudy.data.split import assign, keep_in_training
 from understudy.errors import InputError
 from understudy.recipe import TaskName
-from understudy.recipe.data import Data
+from understudy.recipe.data import Data, DataSet
 from understudy.recipe.tasks import Kind, load
-from understudy.store.files import write_json
+from understudy.store.files import read_json, write_json
 
 Progress = Callable[[int, int], None]
 
@@ -74,19 +74,19 @@ def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tupl
     Raises:
         InputError: the source cannot be read, a record is damaged (and on_error is fail), or the splits do not fit.
     """
-    task = cast("Checks", load(name))
+    task, place = cast("Checks", load(name)), _place(data, "data")
     with tempfile.TemporaryFile(dir=folder) as spool:
         reading = read(data.source, task.FIELDS)
-        rows, skipped, notes = _gather(reading, data, task, spool, progress)
+        rows, skipped, notes = _gather(reading, data, place, task, spool, progress)
         rows.sort(key=lambda row: (row.id, row.label or ""))  # equal content may have two labels
         sides = [(row.key, row.own) for row in rows]
         splits, moved = assign(sides, data.validation, data.test)
-        _check_splits(_place(data), splits, skipped)
+        _check_splits(place, splits, skipped)
         splits, rare = keep_in_training(sides, [row.label for row in rows], splits)
         labels = _labels(rows) if task.LABELLED else None
-        _check_splits(_place(data), splits, skipped)
+        _check_splits(place, splits, skipped)
         if labels is not None:
-            _check_labels(_place(data), task.NOUN, rows, splits, labels)
+            _check_labels(place, task.NOUN, rows, splits, labels)
         write(folder / FILE, _records(rows, splits, spool), list(rows[0].others))
     counts = Counter(splits)
     facts = {
@@ -101,8 +101,59 @@ def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tupl
     return reading.notes
 
 
+def ingest_beside(
+    data: DataSet, where: str, name: TaskName, records: Path, folder: Path, progress: Progress
+) -> tuple[str, ...]:
+    """Write the files of a `records` object of further data: all of it is in the training split.
+
+    Records of the source's own validation or test split are left out, and so are those that `data` sets aside.
+
+    Args:
+        data: the recipe's section.
+        where: its path in the recipe.
+        name: the recipe's task.
+        records: the records of the section `data`, whose labels these may have.
+        folder: an empty folder.
+        progress: called with the number of records done, and the most that there are.
+
+    Returns:
+        Notes on unexpected ways in which the source's names and folders are read.
+
+    Raises:
+        InputError: the source cannot be read, a record is damaged (and on_error is fail), has a label that `data` has
+            not, or none is left.
+    """
+    task, place = cast("Checks", load(name)), _place(data, where)
+    labels, held_out = read_json(records / "records.json")["labels"], set_aside(records)
+    with tempfile.TemporaryFile(dir=folder) as spool:
+        reading = read(data.source, task.FIELDS)
+        rows, skipped, notes = _gather(reading, data, place, task, spool, progress)
+        ours = [row for row in rows if row.own in (None, "train") and not {row.id, row.key} & held_out]
+        ours.sort(key=lambda row: (row.id, row.label or ""))
+        unknown = sorted({str(row.label) for row in ours}.difference(labels)) if labels is not None else []
+        if unknown:
+            raise InputError(f"{place}: has labels that the records of `data` have not: {', '.join(unknown[:10])}")
+        if not ours:
+            raise InputError(f"{place}: no record is left: {len(rows)} were read, and `data` sets all of them aside")
+        splits: list[Split] = ["train"] * len(ours)
+        write(folder / FILE, _records(ours, splits, spool), list(ours[0].others))
+    left_out = len(rows) - len(ours)
+    if left_out:
+        notes.append(f"{_counted(left_out, task.NOUN)} left out, which a validation or test split has")
+    facts = {
+        "task": name,
+        "counts": {split: len(ours) if split == "train" else 0 for split in SPLITS},
+        "skipped": [broken._asdict() for broken in sorted(skipped)],
+        "moved": 0,
+        "labels": labels,
+        "notes": notes,
+    }
+    write_json(folder / "records.json", facts)
+    return reading.notes
+
+
 def _gather(
-    reading: Reading, data: Data, task: Checks, spool: IO[bytes], progress: Progress
+    reading: Reading, data: DataSet, place: str, task: Checks, spool: IO[bytes], progress: Progress
 ) -> tuple[list[Row], list[Broken], list[str]]:
     """Spool the valid records; returns them, the skipped ones, and notes on their contents."""
     rows, skipped, damaged, start, noted = list[Row](), list[Broken](), list[Broken](), 0, Counter[str]()
@@ -121,7 +172,7 @@ def _gather(
                 break
         progress(done, max(done, reading.total))
     if damaged:
-        raise _refusal(_place(data), damaged)
+        raise _refusal(place, damaged)
     notes = [f"{_counted(count, task.NOUN)} {note}" for note, count in noted.items() if note]
     return rows, skipped, notes
 
@@ -153,7 +204,8 @@ def _refusal(place: str, damaged: Sequence[Broken]) -> InputError:
     many = f"{len(damaged)} records are damaged" if len(damaged) <= NAMED else f"the first {NAMED} damaged records"
     start, them = (f"{place}: ", "it") if len(damaged) == 1 else (f"{place}: {many}: ", "them")
     return InputError(
-        f"{start}{named}. Repair or remove {them}, or set data.on_error: skip to leave such records out and count them."
+        f"{start}{named}. Repair or remove {them}, or set {place.partition('.source')[0]}.on_error: skip to leave such "
+        "records out and count them."
     )
 
 
@@ -166,9 +218,9 @@ def _checked(record: Raw, task: Checks) -> Checked | Broken:
         return Broken(record.name, str(error))
 
 
-def _place(data: Data) -> str:
+def _place(data: DataSet, where: str) -> str:
     path = getattr(data.source, "path", None)
-    return f"data.source.path: {path}" if path else f"data.source.type: {data.source.type}"
+    return f"{where}.source.path: {path}" if path else f"{where}.source.type: {data.source.type}"
 
 
 def _labels(rows: list[Row]) -> list[str]:

@@ -21,7 +21,9 @@ Batches = Iterator[list[Content]]
 class Prepares(Protocol):
     """A task, as preparation sees it."""
 
-    def prepare(self, data: Data, labels: list[str], records: Path, batches: Batches, folder: Path) -> Facts:
+    def prepare(
+        self, data: Data, labels: list[str], records: Path, batches: Batches, folder: Path, like: Path | None
+    ) -> Facts:
         """Write the arrays of all splits; returns the facts for examples.json.
 
         Args:
@@ -30,10 +32,13 @@ class Prepares(Protocol):
             records: the folder of a `records` object.
             batches: all its records, to be read once.
             folder: an empty folder.
+            like: other examples, whose tokenizer or moments are taken instead of computed.
         """
 
 
-def prepare(data: Data, task: TaskName, records: Path, folder: Path, progress: Progress) -> None:
+def prepare(
+    data: Data, task: TaskName, records: Path, folder: Path, progress: Progress, like: Path | None = None
+) -> None:
     """Write the files of an `examples` object.
 
     Args:
@@ -42,13 +47,14 @@ def prepare(data: Data, task: TaskName, records: Path, folder: Path, progress: P
         records: the folder of a `records` object.
         folder: an empty folder.
         progress: called with the number of records done, and the total.
+        like: the examples of the section `data`, if these are further data: both are for the same models.
 
     Raises:
         InputError: the pretrained tokenizer is not available, loses text, or has a damaged file beside it.
     """
     facts = read_json(records / "records.json")
     batches = _reported(read(records), sum(facts["counts"].values()), progress)
-    about = cast("Prepares", load(task)).prepare(data, facts["labels"] or [], records, batches, folder)
+    about = cast("Prepares", load(task)).prepare(data, facts["labels"] or [], records, batches, folder, like)
     write_json(folder / "examples.json", {**about, "counts": facts["counts"], "skipped": len(facts["skipped"])})
 
 

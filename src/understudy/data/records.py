@@ -102,6 +102,15 @@ def ids_at(folder: Path, split: Split, places: Sequence[int]) -> list[str]:
     return [row["id"] for row in _rows_at(folder, split, places, ["id"])]
 
 
+def set_aside(folder: Path) -> set[str]:
+    """The ids of all records outside the training split."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(folder / FILE) as file:
+        table = file.read(columns=["id", "split"]).to_pydict()
+    return {id_ for id_, split in zip(table["id"], table["split"], strict=True) if split != "train"}
+
+
 def _contents(file: Any) -> list[str]:
     """The columns that examples are made from."""
     return [name for name in file.schema_arrow.names if name != "id"]

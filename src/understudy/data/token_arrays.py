@@ -1,5 +1,6 @@
 """The tokenizer of a data set, and its documents as arrays of tokens, a file of each per split."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ from understudy.data import tokenizer_files
 from understudy.data.npy import NpyFile
 from understudy.data.raw import SPLITS
 from understudy.data.records import Content, read
-from understudy.models.facts import SpecialIds
+from understudy.models.facts import TOKENIZER, TOKENIZER_FILES, SpecialIds, read_facts
 from understudy.recipe.data import Tokenizer
 
 
@@ -54,6 +55,16 @@ def write_tokenizer(section: Tokenizer, records: Path, folder: Path) -> DataToke
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     tokenizer_files.write(folder, beside)
     return DataTokenizer(tokenizer, tokenizers.vocabulary_size(tokenizer), end, first, ids)
+
+
+def copy_tokenizer(examples: Path, folder: Path) -> DataTokenizer:
+    """Copy the tokenizer of other examples, with the files beside it, and return it."""
+    for name in TOKENIZER_FILES:
+        if (examples / name).exists():
+            shutil.copyfile(examples / name, folder / name)
+    facts = read_facts(examples)
+    tokenizer = tokenizers.load(examples / TOKENIZER)
+    return DataTokenizer(tokenizer, facts["vocab_size"], facts["eos_id"], facts.get("bos_id"), facts.get("special_ids"))
 
 
 def _documents(records: Path) -> Iterator[str]:

@@ -53,6 +53,13 @@ def train(texts: Iterator[str], vocab_size: int) -> Any:
     return _whole(tokenizer)
 
 
+def load(path: Path) -> Any:
+    """A tokenizer of an examples object, from its tokenizer.json."""
+    from tokenizers import Tokenizer
+
+    return _whole(Tokenizer.from_file(str(path)))
+
+
 def pieces(text: str) -> list[str]:
     """A text cut so that no word in it is longer than LONGEST; most texts stay whole."""
     return [piece for piece in LONG_RUN.split(text) if piece]

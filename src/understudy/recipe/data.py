@@ -42,14 +42,22 @@ class Text(Section):
     tokenizer: Tokenizer = Tokenizer()
 
 
-class Data(Section):
-    """The source of records, their split, and their shape."""
+class DataSet(Section):
+    """The source of records that some trainings read instead of `data`; all are trained on.
+
+    Their shape, labels and tokenizer are those of `data`. Records that `data` sets aside are left out.
+    """
 
     source: Source
+    on_error: Literal["fail", "skip"] = "fail"
+    """For a record that cannot be read: stop and name it (fail), or leave it out and count it (skip)."""
+
+
+class Data(DataSet):
+    """The source of records, their split, and their shape."""
+
     validation: Fraction = 0.0
     """Share of records that is set aside, by content hash; `train.validate_every` measures on it."""
     test: Fraction = 0.2
-    on_error: Literal["fail", "skip"] = "fail"
-    """For a record that cannot be read: stop and name it (fail), or leave it out and count it (skip)."""
     image: Image | None = None
     text: Text | None = None

@@ -183,7 +183,9 @@ def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
     """Make relative paths absolute: steps, ranks and pods run in other folders."""
     teachers = data.get("teachers")
     named = [("teachers", name, *MODEL) for name in (teachers if isinstance(teachers, dict) else ())]
-    for place in (DATA, TOKENIZER, (TEACHER, *MODEL), (STUDENT, *MODEL), *named):
+    data_sets = data.get("data_sets")
+    paths = {DATA, *(("data_sets", name, *DATA[1:]) for name in (data_sets if isinstance(data_sets, dict) else ()))}
+    for place in (*paths, TOKENIZER, (TEACHER, *MODEL), (STUDENT, *MODEL), *named):
         section: Value = data
         for key in place[:-1]:
             section = section.get(key) if isinstance(section, dict) else None
@@ -191,7 +193,7 @@ def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
         if not isinstance(section, dict) or not isinstance(value, str) or not value:
             continue
         start = Path() if any(change.decides(place) for change in changes) else folder
-        if place == DATA or _is_path(value, start):
+        if place in paths or _is_path(value, start):
             section[place[-1]] = os.path.normpath(start.absolute() / os.path.expanduser(value))
 
 

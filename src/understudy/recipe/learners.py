@@ -8,6 +8,7 @@ from understudy.recipe.objectives import TeacherObjective
 from understudy.recipe.places import Conflict, Place
 from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER, learner_of
 from understudy.recipe.schema import Learner, Recipe, Resources, Train
+from understudy.recipe.sources import serving
 
 RESERVED = frozenset(
     {
@@ -98,6 +99,7 @@ def in_order(recipe: Recipe) -> list[str]:
 def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     """Contradictions between learners: each path, and the fix."""
     yield from _names(recipe)
+    yield from _data_sets(recipe)
     unknown = list(_unknown_teachers(recipe))
     yield from unknown
     if unknown:
@@ -126,6 +128,27 @@ def _names(recipe: Recipe) -> Iterator[Conflict]:
             yield ("resources", "teachers", name), f"there is no such teacher; name one of {_all(recipe)}"
     if recipe.gate.teacher and recipe.gate.teacher not in recipe.all_teachers:
         yield ("gate", "teacher"), f"there is no teacher {recipe.gate.teacher}; name one of {_all(recipe)}"
+
+
+def _data_sets(recipe: Recipe) -> Iterator[Conflict]:
+    used = set()
+    for path, stage in recipe.trainings.items():
+        if stage.data is None:
+            continue
+        used.add(stage.data)
+        if stage.data not in recipe.data_sets:
+            known = ", ".join(recipe.data_sets) or "none is given"
+            yield (*place_of(path), "data"), f"there is no data set {stage.data} in data_sets ({known})"
+        if stage.train.validate_every:
+            why = "a data set of data_sets has no validation split; remove validate_every, keep_best and patience"
+            yield (*place_of(path), "train", "validate_every"), why
+    fitting = serving(recipe.task)
+    for name, data_set in recipe.data_sets.items():
+        if name not in used:
+            yield ("data_sets", name), "no stage trains on it; name it in the `data` of a stage, or remove it"
+        if data_set.source.type not in fitting:
+            why = f"{data_set.source.type} holds no records for the task {recipe.task}; use {', '.join(fitting)}"
+            yield ("data_sets", name, "source", "type"), why
 
 
 def _sections(recipe: Recipe) -> Iterator[tuple[str, Place, TeacherObjective]]:

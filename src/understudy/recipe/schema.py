@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.data import Data, DataSet, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import Distill, Objectives, StageObjectives, TeacherObjective, without_teacher
@@ -19,7 +19,7 @@ EvaluatePrecision = Literal["fp32", "bf16"]
 CONTROL_SUFFIX = "-control"
 
 NAME = r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$"
-TEACHER_NAME = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
+PART_NAME = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
 """It names steps of a run, tasks and jobs."""
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
@@ -108,6 +108,8 @@ class Stage(Section):
     """One of several trainings of a learner, which starts from the model of the one before."""
 
     train: Train
+    data: str | None = None
+    """The name of one of `data_sets`. Default: the training split of `data`."""
     distill: StageObjectives | None = None
     """Weighted objectives, as in a learner with one training. [{type: labels}] trains without a teacher."""
 
@@ -298,8 +300,10 @@ class Recipe(Section):
     task: TaskName
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     data: Data
+    data_sets: dict[Annotated[str, Field(pattern=PART_NAME)], DataSet] = Field(default={})
+    """Further data by name, which stages of a training can read."""
     teacher: Teacher | None = None
-    teachers: dict[Annotated[str, Field(pattern=TEACHER_NAME)], Teacher] = Field(default={})
+    teachers: dict[Annotated[str, Field(pattern=PART_NAME)], Teacher] = Field(default={})
     """Several teachers by name. An objective without `teacher` learns from the mean of all."""
     student: Student
     evaluate: Evaluate = Evaluate()
@@ -344,6 +348,10 @@ class Recipe(Section):
     def undecided(self) -> tuple[str, ...]:
         """The paths of trainings with strategy: auto."""
         return tuple(path for path, stage in self.trainings.items() if stage.train.strategy == "auto")
+
+    def data_of(self, name: str) -> DataSet:
+        """A data set by its name; "" is that of the section `data`."""
+        return self.data_sets[name] if name else self.data
 
     def objectives_of(self, training: str) -> Objectives:
         """The objectives of a training by its path in the recipe."""

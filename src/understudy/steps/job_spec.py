@@ -30,7 +30,7 @@ def training_spec(work: Work, node: Node, train: Train, initial: Path | None, ob
     payload = Training(
         learner=node.learner,
         path=node.training,
-        examples=str(work.input(EXAMPLES)),
+        examples=str(work.input(node.examples)),
         initial=str(initial) if initial else None,
         teachers={name: Taught(str(work.input(name)), recipe.models[section_of(name)]) for name in node.teachers},
         teacher_precision=learner.teacher_precision,

@@ -4,6 +4,8 @@ For other students, a job's ranks check them (train/naming.py). A pretrained stu
 here, where its files are fetched.
 """
 
+from pathlib import Path
+
 from understudy.models.facts import read_facts
 from understudy.models.hub import Unreachable
 from understudy.models.pretrained import foreseen
@@ -13,7 +15,7 @@ from understudy.recipe.roles import STUDENT
 from understudy.steps.step import Work
 
 
-def check_student_names(work: Work) -> None:
+def check_student_names(work: Work, examples: Path) -> None:
     """Check that a pretrained student has the layers and parameters that its training settings name.
 
     Raises:
@@ -34,7 +36,7 @@ def check_student_names(work: Work) -> None:
     from understudy.train.naming import check_names
 
     try:
-        description = foreseen(model, read_facts(work.input("examples")), "student.model", "new")
+        description = foreseen(model, read_facts(examples), "student.model", "new")
     except Unreachable:  # an error only when it is fetched, unless it is cached by then
         return
     learns: nn.Module = nn.Module()

@@ -3,10 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from understudy.errors import InputError
-from understudy.graph import RECORDS, Node
+from understudy.graph import EXAMPLES, RECORDS, Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.recipe.data import Tokenizer
@@ -38,15 +39,18 @@ def _tokenizer(tokenizer: Tokenizer, store: Store) -> list[str]:
     return [store.fingerprints.file(path) for path in files(tokenizer)]
 
 
-def _prepare(work: Work) -> None:
+def _prepare(node: Node, work: Work) -> None:
     from understudy.data.prepare import prepare
 
     platform().prepare(work.run)
-    prepare(work.recipe.data, work.recipe.task, work.input(RECORDS), work.staged, work.progress)
+    like = work.input(EXAMPLES) if node.data else None
+    prepare(work.recipe.data, work.recipe.task, work.input(node.inputs[0]), work.staged, work.progress, like)
 
 
-def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
+def _check_splits(node: Node, recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
     """Check, before any training, that the splits are large enough for the gate and for validation."""
+    if node.data:  # all of it is trained on
+        return
     from understudy.evaluate.sufficiency import indistinct, shortfalls
 
     folder, gate, metric = store.objects.path(inputs[RECORDS]), recipe.gate, recipe.gate_metric
@@ -82,10 +86,10 @@ def step(node: Node) -> Step:
         name=node.name,
         role=node.role,
         kind="examples",
-        work=_prepare,
+        work=partial(_prepare, node),
         functions=(_prepare,),
         modules=("understudy.data.prepare",),
         section=_section,
         inputs=node.inputs,
-        check=_check_splits,
+        check=partial(_check_splits, node),
     )

@@ -67,7 +67,7 @@ class Findings:
 
 def findings(recipe: Recipe, here: Here) -> Findings:
     """Check everything that a recipe refers to."""
-    found = [*_data(recipe, here), *_tokenizer(recipe, here)]
+    found = [*_data(recipe, here), *_data_sets(recipe, here), *_tokenizer(recipe, here)]
     for where, model in recipe.models.items():
         found += _model(recipe, model, where, here)
     found += _hardware(recipe, here)
@@ -120,6 +120,21 @@ def _data(recipe: Recipe, here: Here) -> Found:
     if not few and tested is None:
         total = reading.total
         yield Unknown(f"how many of {total:,} records are test records; whether they are enough is known after ingest")
+
+
+def _data_sets(recipe: Recipe, here: Here) -> Found:
+    """Check the paths of further data."""
+    fields = load(recipe.task).FIELDS
+    for name, data_set in recipe.data_sets.items():
+        if getattr(data_set.source, "path", None) is None or not here.data:
+            continue
+        try:
+            reading = registry.read(data_set.source, fields)
+        except InputError as error:
+            place, why = _located(error)
+            yield ("data_sets", name, *place[1:]), why
+        else:
+            yield from map(Note, reading.notes)
 
 
 def _unused_shares(recipe: Recipe, reading: Reading) -> Iterator[str]:

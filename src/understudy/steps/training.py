@@ -60,14 +60,15 @@ def _train(node: Node, work: Work) -> None:
     recipe, train_settings = work.recipe, settings(node, work.recipe)
     head: Head = "new" if train_settings else "kept"
     earlier = work.input(node.start) if node.start else None
-    initial = earlier or fetched_model(work, recipe.models[node.model], node.model, head)
+    examples = work.input(node.examples)
+    initial = earlier or fetched_model(work, recipe.models[node.model], node.model, head, examples)
     if train_settings is None:
         assert initial is not None
         for path in initial.iterdir():
             os.link(path, work.staged / path.name)
         return
     if not node.is_student:
-        check_student_names(work)
+        check_student_names(work, examples)
     precision = recipe.learners[node.learner].teacher_precision
     if node.teachers and precision != "fp32":
         work.facts["teacher_precision"] = precision

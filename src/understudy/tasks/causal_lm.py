@@ -45,18 +45,20 @@ def check(record: "Raw") -> "Checked | Broken":
     return check_document(record)
 
 
-def prepare(data: "Data", labels: list[str], records: "Path", batches: "Batches", folder: "Path") -> "Facts":
+def prepare(
+    data: "Data", labels: list[str], records: "Path", batches: "Batches", folder: "Path", like: "Path | None" = None
+) -> "Facts":
     """Tokens of all documents end to end; with packing, the sequences that whole documents fill.
 
     Training reads sequences; the test split is read document by document.
     """
     from understudy.data.packing import write_packed
-    from understudy.data.token_arrays import write_tokenizer, write_tokens
+    from understudy.data.token_arrays import copy_tokenizer, write_tokenizer, write_tokens
     from understudy.recipe.data import Text
 
     del labels
     shape = data.text or Text()
-    by = write_tokenizer(shape.tokenizer, records, folder)
+    by = copy_tokenizer(like, folder) if like else write_tokenizer(shape.tokenizer, records, folder)
     facts: Facts = {
         "task": "causal-lm",
         "vocab_size": by.size,

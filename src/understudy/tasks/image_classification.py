@@ -48,17 +48,20 @@ def check(record: "Raw") -> "Checked | Broken":
     return Checked(record, sha256(record.content), behind if is_transparent(decode(record.content)) else "")
 
 
-def prepare(data: "Data", labels: list[str], records: "Path", batches: "Batches", folder: "Path") -> "Facts":
+def prepare(
+    data: "Data", labels: list[str], records: "Path", batches: "Batches", folder: "Path", like: "Path | None" = None
+) -> "Facts":
     """Pixels of one shape; their mean and deviation, by which a model normalises them."""
     from itertools import chain
 
-    from understudy.data.image_arrays import moments, write_images
+    from understudy.data.image_arrays import moments, moments_of, write_images
     from understudy.data.raw import SPLITS
     from understudy.recipe.data import Image
 
     del records
     shape = data.image or Image()
-    mean, deviation = moments(write_images(chain.from_iterable(batches), labels, shape, SPLITS, folder))
+    histogram = write_images(chain.from_iterable(batches), labels, shape, SPLITS, folder)
+    mean, deviation = moments_of(like) if like else moments(histogram)
     facts: Facts = {
         "task": "image-classification",
         "labels": labels,

@@ -15,8 +15,6 @@ from understudy.steps import component, job_spec, start, start_component, step_n
 from understudy.steps.environment import HOME
 from understudy.store import Store
 
-STEPS = ("ingest", "prepare", "teacher", "distill", "evaluate")  # of a recipe without a control
-
 
 def main(path: Path, last: str, lease_seconds: float) -> None:
     """Print each step's name and digest."""
@@ -28,7 +26,7 @@ def main(path: Path, last: str, lease_seconds: float) -> None:
     recipe = load(path)
     values = recipe.model_dump(mode="json", by_alias=True)
     run = start_component(values, "", recipe.seed, os.environ.get(RUN_ID, ""), step_names(recipe), fails=False).run
-    for name in STEPS:
+    for name in step_names(recipe):
         print(name, component(name, run).digest, flush=True)
         if name == last:
             return
