@@ -71,8 +71,7 @@ def test_a_scheme_is_a_recipe(stage: Stage, scheme: str) -> None:
     code, out, error = ended(stage.steps(of, last="gate"))
     assert code == 0, error
     digests = dict(line.split() for line in out.splitlines())
-    assert list(digests) == [node.name for node in nodes(from_values(of, (), "r"))][:-1]
-    assert len(set(digests.values())) == len(digests)
+    assert digests.keys() == {node.name for node in nodes(from_values(of, (), "r"))} - {"register"}
     verdict = read_json(stage.store / "objects" / digests["gate"][:2] / digests["gate"] / "verdict.json")
     assert verdict["teacher"] in of["teachers"]
     assert {rule["rule"] for rule in verdict["rules"]} >= {
