@@ -73,10 +73,10 @@ def prepare(data: "Data", labels: list[str], records: "Path", batches: "Batches"
 
 def open_split(folder: "Path", split: str, facts: "Facts") -> "Examples":
     """Images, each with its label."""
-    from understudy.data.loader import ImageExamples
+    from understudy.data.loader import LabelledExamples
 
     del facts
-    return ImageExamples(folder, split)
+    return LabelledExamples(folder, split, "images")
 
 
 def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":
@@ -112,18 +112,18 @@ def test_split(
     from itertools import chain
 
     from understudy.data.image_arrays import write_images
-    from understudy.data.measured import Images
+    from understudy.data.measured import Labelled
     from understudy.data.records import read
     from understudy.recipe.data import Image
 
     del stride
     if model.get("image") == facts.get("image"):
-        return Images(examples)
+        return Labelled(examples, "images")
     assert records is not None
     assert folder is not None
     shape = Image.model_validate(model["image"])
     write_images(chain.from_iterable(read(records, "test")), facts["labels"], shape, ("test",), folder)
-    return Images(folder)
+    return Labelled(folder, "images")
 
 
 def shown(examples: "Path", facts: "Facts", number: int) -> "NDArray[Any]":
