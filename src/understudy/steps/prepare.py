@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from understudy.errors import InputError
+from understudy.errors import InputError, printable
 from understudy.graph import RECORDS, Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
@@ -42,7 +42,8 @@ def _prepare(work: Work) -> None:
     from understudy.data.prepare import prepare
 
     platform().prepare(work.run)
-    prepare(work.recipe.data, work.recipe.task, work.input(RECORDS), work.staged, work.progress)
+    for note in prepare(work.recipe.data, work.recipe.task, work.input(RECORDS), work.staged, work.progress):
+        work.run.note(printable(note))
 
 
 def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
