@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.example_data import SETS, recipe_of
 from understudy.data.ingest import ingest
-from understudy.data.measured import Documents, Images
+from understudy.data.measured import Documents, Labelled
 from understudy.data.prepare import prepare
 from understudy.evaluate import answers
 from understudy.evaluate.metrics import METRICS
@@ -137,12 +137,12 @@ def _measured(recipe: Recipe, examples: Path, folder: Path, role: str) -> answer
     return answers.results(module, split, 256, on, 0, lambda batches: None)
 
 
-def _split(recipe: Recipe, examples: Path) -> Images | Documents:
+def _split(recipe: Recipe, examples: Path) -> Labelled | Documents:
     facts = read_facts(examples)
     if facts["task"] == "causal-lm":
         length = recipe.text.sequence_length
         return Documents(examples, length, facts["eos_id"], length)
-    return Images(examples)
+    return Labelled(examples, "images")
 
 
 def row(name: str, home: Path, seed: int, scheme: str) -> dict[str, Any]:

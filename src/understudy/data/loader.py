@@ -37,11 +37,17 @@ class Examples(Protocol):
         """The number of targets of these examples together."""
 
 
-class ImageExamples:
-    """Images uint8 (B, C, S, S) with labels int64 (B,): one target each."""
+class LabelledExamples:
+    """Inputs of one shape with labels int64 (B,): one target each. Images are uint8 (B, C, S, S).
 
-    def __init__(self, folder: Path, split: str) -> None:
-        self._images = np.load(folder / f"{split}.images.npy", mmap_mode="r")
+    Args:
+        folder: that of an examples object.
+        split: its name.
+        inputs: the name of the inputs in SPLIT.NAME.npy.
+    """
+
+    def __init__(self, folder: Path, split: str, inputs: str) -> None:
+        self._inputs = np.load(folder / f"{split}.{inputs}.npy", mmap_mode="r")
         self._labels = np.load(folder / f"{split}.labels.npy")
 
     def __len__(self) -> int:
@@ -49,10 +55,10 @@ class ImageExamples:
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and labels of these examples."""
-        return torch.from_numpy(self._images[indices]), torch.from_numpy(self._labels[indices])
+        return torch.from_numpy(self._inputs[indices]), torch.from_numpy(self._labels[indices])
 
     def positions(self, indices: Indices) -> None:
-        """Images have no positions."""
+        """One label belongs to the whole input."""
 
     def targets(self, indices: Indices) -> int:
         """The number of targets of these examples together."""

@@ -1,11 +1,11 @@
 """The test split as it is measured: batches of inputs and targets, each target with the example that it belongs to.
 
-An image is one prediction. A document is one prediction per token, in windows of the recipe's sequence length. A
-window's first token is predicted from the token before it alone, the document's first from the tokenizer's BOS, or
-from the end-of-text token if it adds none. A window begins a stride after the one before it. If the stride is shorter
-than the window, they overlap, and only tokens outside earlier windows are counted; the last window begins earlier, so
-that it is as long as the others. These are the windows of lm-eval's rolling log-likelihood with a context of
-`length - stride + 1` tokens (Gao et al. 2021). Every token is counted once, so sums over windows are sums over
+An example with a label is one prediction. A document is one prediction per token, in windows of the recipe's sequence
+length. A window's first token is predicted from the token before it alone, the document's first from the tokenizer's
+BOS, or from the end-of-text token if it adds none. A window begins a stride after the one before it. If the stride is
+shorter than the window, they overlap, and only tokens outside earlier windows are counted; the last window begins
+earlier, so that it is as long as the others. These are the windows of lm-eval's rolling log-likelihood with a context
+of `length - stride + 1` tokens (Gao et al. 2021). Every token is counted once, so sums over windows are sums over
 documents.
 """
 
@@ -50,11 +50,11 @@ class TestSplit(Protocol):
         """Inputs for timing."""
 
 
-class Images:
-    """The test split of image examples, memory-mapped."""
+class Labelled:
+    """The test split of labelled examples, memory-mapped; `inputs` is the name of their inputs in SPLIT.NAME.npy."""
 
-    def __init__(self, folder: Path, split: str = "test") -> None:
-        self.images = np.load(folder / f"{split}.images.npy", mmap_mode="r")
+    def __init__(self, folder: Path, inputs: str, split: str = "test") -> None:
+        self.inputs = np.load(folder / f"{split}.{inputs}.npy", mmap_mode="r")
         self.labels: Integers = np.load(folder / f"{split}.labels.npy")
         self.tokens: Integers = np.ones(len(self.labels), dtype=np.int64)
         self.bytes: Integers = np.zeros(len(self.labels), dtype=np.int64)
@@ -68,11 +68,11 @@ class Images:
         for start in range(size * rank, len(self.labels), size * of):
             rows = slice(start, start + size)
             labels = self.labels[rows]
-            yield Batch(np.array(self.images[rows]), labels, np.arange(start, start + len(labels)))
+            yield Batch(np.array(self.inputs[rows]), labels, np.arange(start, start + len(labels)))
 
     def sample(self, size: int) -> NDArray[Any]:
         """Inputs for timing: the first examples, repeated if there are too few."""
-        return np.array(self.images[np.arange(size) % len(self.labels)])
+        return np.array(self.inputs[np.arange(size) % len(self.labels)])
 
 
 class Documents:

@@ -38,8 +38,8 @@ class Prepares(Protocol):
 
 def prepare(
     data: Data, task: TaskName, records: Path, folder: Path, progress: Progress, like: Path | None = None
-) -> None:
-    """Write the files of an `examples` object.
+) -> list[str]:
+    """Write the files of an `examples` object, and return notes on it for the user.
 
     Args:
         data: the recipe's section.
@@ -56,6 +56,7 @@ def prepare(
     batches = _reported(read(records), sum(facts["counts"].values()), progress)
     about = cast("Prepares", load(task)).prepare(data, facts["labels"] or [], records, batches, folder, like)
     write_json(folder / "examples.json", {**about, "counts": facts["counts"], "skipped": len(facts["skipped"])})
+    return about.get("notes", [])
 
 
 def _reported(batches: Batches, total: int, progress: Progress) -> Batches:

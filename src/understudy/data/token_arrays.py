@@ -1,6 +1,5 @@
 """The tokenizer of a data set, and its documents as arrays of tokens, a file of each per split."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ from understudy.data import tokenizer_files
 from understudy.data.npy import NpyFile
 from understudy.data.raw import SPLITS
 from understudy.data.records import Content, read
-from understudy.models.facts import TOKENIZER, TOKENIZER_FILES, SpecialIds, read_facts
+from understudy.models.facts import TOKENIZER, SpecialIds, read_facts
 from understudy.recipe.data import Tokenizer
 
 
@@ -59,9 +58,7 @@ def write_tokenizer(section: Tokenizer, records: Path, folder: Path) -> DataToke
 
 def copy_tokenizer(examples: Path, folder: Path) -> DataTokenizer:
     """Copy the tokenizer of other examples, with the files beside it, and return it."""
-    for name in TOKENIZER_FILES:
-        if (examples / name).exists():
-            shutil.copyfile(examples / name, folder / name)
+    tokenizer_files.copy(examples, folder)
     facts = read_facts(examples)
     tokenizer = tokenizers.load(examples / TOKENIZER)
     return DataTokenizer(tokenizer, facts["vocab_size"], facts["eos_id"], facts.get("bos_id"), facts.get("special_ids"))

@@ -72,7 +72,17 @@ def pretrained(settings: Settings) -> tuple[Any, int, int | None]:
         The tokenizer, its end-of-text token's id, and the id of the token that it adds before a text, or None.
 
     Raises:
-        InputError: there is no tokenizer, it is damaged, it has no end-of-text token, or the hub denies access.
+        InputError: as in loaded(), or it has no end-of-text token.
+    """
+    tokenizer = loaded(settings)
+    return tokenizer, _end_of_text(settings, tokenizer), _begin_of_text(settings, tokenizer)
+
+
+def loaded(settings: Settings) -> Any:
+    """A tokenizers.Tokenizer from a folder in the hub's format or from a hub id.
+
+    Raises:
+        InputError: there is no tokenizer, it is damaged, or the hub denies access.
     """
     from tokenizers import Tokenizer
 
@@ -86,8 +96,7 @@ def pretrained(settings: Settings) -> tuple[Any, int, int | None]:
     text = _decoded(settings, path)
     if "model" not in _parsed(settings, "tokenizer.json", text):
         raise InputError(f"{PLACE}: {settings.pretrained}/tokenizer.json describes no tokenizer. Fetch it again.")
-    tokenizer = _whole(Tokenizer.from_str(text))
-    return tokenizer, _end_of_text(settings, tokenizer), _begin_of_text(settings, tokenizer)
+    return _whole(Tokenizer.from_str(text))
 
 
 def check_lossless(settings: Settings, tokenizer: Any, documents: Iterator[str]) -> None:

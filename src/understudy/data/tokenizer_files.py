@@ -7,6 +7,7 @@ sandbox of transformers; here it is text, and never rendered.
 
 import json
 import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from understudy.data.tokenizer import (
     text_of,
 )
 from understudy.errors import InputError
-from understudy.models.facts import SpecialIds
+from understudy.models.facts import TOKENIZER_FILES, SpecialIds
 from understudy.recipe.data import Tokenizer as Settings
 
 LONGEST_TEMPLATES = 256 * 2**10
@@ -55,6 +56,13 @@ ID = ("bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id", "fo
 IDS = ("suppress_tokens", "begin_suppress_tokens")
 """Allowed settings of generation_config.json: whole numbers and their minimum, other numbers and which of them are
 from 0 to 1 or above 0, flags, a token or several, tokens."""
+
+
+def copy(examples: Path, folder: Path) -> None:
+    """Copy the tokenizer of an examples object with the files beside it."""
+    for name in TOKENIZER_FILES:
+        if (examples / name).exists():
+            shutil.copyfile(examples / name, folder / name)
 
 
 def of_trained() -> dict[str, str]:

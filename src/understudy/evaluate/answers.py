@@ -49,6 +49,8 @@ def results(
     labels: int,
     tick: Callable[[int], None],
     share: Share = WHOLE,
+    *,
+    collect: bool = False,
 ) -> Results:
     """A model's results, valid on the first rank only.
 
@@ -60,15 +62,16 @@ def results(
         labels: number of labels of a classifier, otherwise 0.
         tick: called with the number of steps that the ranks have done since the last call, of step_count() in all.
         share: this rank's share of the batches.
+        collect: whether each example's answer is a result, too.
     """
     counted, batches = labels if labels <= MOST_LABELS else 0, split.batch_count(size)
-    scores = Scores(len(split.tokens), counted)
+    scores = Scores(len(split.tokens), counted, answers=collect)
     with torch.inference_mode(), full_precision():
         mine = split.batches(size, share.rank, share.of)
         for done in range(0, batches, share.of):
-            found = _predicted(module, split, next(mine, None), device, counted, share)
+            found = _predicted(module, split, next(mine, None), device, counted, share, collect=collect)
             for one in share.gathered(found):
-                scores.add(one.examples, one.nll, one.correct, one.confidence)
+                scores.add(one.examples, one.nll, one.correct, one.confidence, one.answers)
                 scores.confusion += one.confusion
             tick(min(share.of, batches - done))
         completions = _completions(module, split, device, tick)
@@ -100,11 +103,18 @@ def _completions(module: nn.Module, split: TestSplit, device: torch.device, tick
 
 
 def _predicted(
-    module: nn.Module, split: TestSplit, batch: Batch | None, device: torch.device, labels: int, share: Share
+    module: nn.Module,
+    split: TestSplit,
+    batch: Batch | None,
+    device: torch.device,
+    labels: int,
+    share: Share,
+    *,
+    collect: bool,
 ) -> Predicted | None:
     """A model's predictions for this rank's next batch, if there is one."""
     if batch:
-        return predicted(module, batch, device, labels)
+        return predicted(module, batch, device, labels, answers=collect)
     if share.spread:  # the other ranks wait for this rank's shard of each block
         module(torch.from_numpy(split.sample(1)).to(device))
     return None

@@ -77,7 +77,7 @@ def _unequal(steps: Mapping[str, int]) -> str:
 
 def meaning(seen: Difference, metric: Metric) -> str:
     """The interval in words: the student is better or worse only if the interval excludes 0."""
-    if metric.ratio is None:
+    if not metric.is_decidable:
         return "not to be relied on"  # calibration error: statistics.py
     if seen.few:
         return "too few to tell"

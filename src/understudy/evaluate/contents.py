@@ -98,7 +98,7 @@ class Measures(TypedDict):
     hardware: Hardware
     models: dict[str, ModelMeasures]
     slices: Sequence[Mapping[str, str | float | None]]
-    """`slice`, `examples`, and the gate's metric on the slice for each role."""
+    """`slice`, `examples`, and the gate's metric on the slice for each role; accuracy if that compares labels."""
     confusion: Confusion | None
     """The student's; None if it is not a classifier, or has more than MOST_LABELS labels."""
 

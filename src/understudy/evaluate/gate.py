@@ -223,7 +223,7 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
             faults.append(f"the {role}'s {metric} is {stated} in measures.json, {found} by its per-example results")
     if faults:
         return failed("measured", None, "; ".join(dict.fromkeys(faults)))
-    title = METRICS[metric].title.capitalize()
+    title = METRICS[metric].heading
     detail = f"{title} of {', '.join(roles)} was measured on the same {bootstrap.examples:,} examples."
     return Rule("measured", passed=True, detail=detail)
 

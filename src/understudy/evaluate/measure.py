@@ -23,7 +23,7 @@ from understudy.evaluate.answers import Results, by_role, full_precision
 from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency, rounds
 from understudy.evaluate.loading import kind_of, load_models
-from understudy.evaluate.metrics import FloatArray
+from understudy.evaluate.metrics import TARGETS, FloatArray, collects_answers, of_slices
 from understudy.evaluate.reference import reference_teacher
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
 from understudy.evaluate.shares import WHOLE, Share
@@ -91,7 +91,7 @@ def measure(
     with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
         _check_precision(modules, splits, on, recipe.evaluate.precision)
         steps = _steps(progress, _batches(splits, size, before, models) + WARM_UP + recipe.evaluate.latency.repeats)
-        results = _results(modules, splits, before, size, labels, on, steps, share)
+        results = _results(modules, splits, before, size, labels, on, steps, share, collects_answers(recipe.task))
         costs = _costs(modules, splits, recipe, on, lambda: steps(1), share)
     if share.rank == 0:
         machine = hardware(on, recipe.evaluate.precision, share)
@@ -140,7 +140,9 @@ def _measures(
 ) -> tuple[Measures, dict[str, FloatArray]]:
     """The contents of measures.json and of per_example.npz."""
     described, per_example = read_facts(examples), _per_example(split, results)
-    found = quality(per_example, list(models), recipe.metrics)
+    if collects_answers(recipe.task):
+        per_example[TARGETS] = evaluated_task(recipe.task).targets(examples, "test").astype(np.float64)
+    found, groups = quality(per_example, list(models), recipe.metrics), _groups(split, examples, described)
     teacher = reference_teacher(recipe, {role: found[role]["metrics"] for role in found})
     speed = {
         role: latency(cost.rounds, costs[teacher].rounds, recipe.evaluate.latency.batch_size)
@@ -158,7 +160,7 @@ def _measures(
         "models": {
             role: _of_model(models[role], digests[role], found[role], costs[role], speed[role]) for role in models
         },
-        "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, examples, described)),
+        "slices": slices(per_example, list(models), of_slices(recipe.gate_metric), groups),
         "confusion": _confusion(results[STUDENT], described.get("labels", ())) if STUDENT in results else None,
     }
     return measures, per_example
@@ -190,10 +192,12 @@ def _results(
     device: torch.device,
     tick: Callable[[int], None],
     share: Share,
+    collect: bool,
 ) -> dict[str, Results]:
     """Results of all models, with earlier ones reused."""
+    settings = (size, device, labels, tick, share)
     return {
-        role: before.get(role) or answers.results(module, splits[role], size, device, labels, tick, share)
+        role: before.get(role) or answers.results(module, splits[role], *settings, collect=collect)
         for role, module in modules.items()
     }
 

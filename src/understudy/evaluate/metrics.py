@@ -1,9 +1,10 @@
-"""Metrics: one function each, from sums over examples to the metric's value.
+"""Metrics: one function each, from sums over examples, or from the examples' scores, to the metric's value.
 
-Every metric is a function of sums over examples. So the same function gives the value on the test set and, with the
-sums of ten thousand resamples, its bootstrap distribution (statistics.py). All but the calibration error are
-functions of one ratio of sums, for which there are intervals. A value that was not measured is NaN in between and
-None at the end; it never turns into a number.
+Most metrics are functions of sums over examples. So the same function gives the value on the test set and, with the
+sums of ten thousand resamples, its bootstrap distribution (statistics.py). All of these but the calibration error are
+functions of one ratio of sums, for which there are intervals. Other metrics are any function of the scores of some
+examples, and are computed from those of each resample. A value that was not measured is NaN in between and None at the
+end; it never turns into a number.
 """
 
 import math
@@ -14,16 +15,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.evaluate.agreement import Scores, macro_f1, matthews
 from understudy.evaluate.contents import Bin
-from understudy.recipe import MetricName
+from understudy.recipe import MetricName, TaskName
+from understudy.recipe.tasks import load
 
 FloatArray = NDArray[np.float64]
 BINS = 15  # of confidence; the number that Guo et al. 2017 use
 COLUMNS = 4 + BINS
+TARGETS, ANSWER = "weights.target", "answer"
+"""Arrays of per_example.npz with the indices of labels, the second one of each model."""
 
 
 class Unmeasured(Exception):
     """A requested value is not available; the message gives the reason."""
+
+
+class Uncollected(Unmeasured):
+    """The scores of a metric are not available."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +87,29 @@ class Metric:
 
     relative: differences are shares of the other model's value, not absolute. style: a format specification. ratio:
     the two sums of which the metric is the quotient, up to a constant, and shown: a monotone function of that
-    quotient. A metric without a ratio has no interval for the gate.
+    quotient. A metric of sums without a ratio has no interval for the gate. of_answers: a function of the scores of
+    some examples, instead of sums; values: the range of its values.
     """
 
-    compute: Callable[[Sums], FloatArray]
+    compute: Callable[[Sums], FloatArray] | None
     title: str
     style: str
     higher_is_better: bool = False
     relative: bool = True
     ratio: tuple[str, str] | None = None
     shown: Callable[[FloatArray], FloatArray] = np.asarray
+    of_answers: Callable[[Scores], float] | None = None
+    values: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def heading(self) -> str:
+        """The title at the beginning of a sentence."""
+        return self.title[0].upper() + self.title[1:]
+
+    @property
+    def is_decidable(self) -> bool:
+        """Whether the gate may decide by its interval."""
+        return self.ratio is not None or self.of_answers is not None
 
     def show(self, value: float | None) -> str:
         """The formatted value."""
@@ -121,19 +143,75 @@ METRICS: dict[MetricName, Metric] = {
     "perplexity": Metric(perplexity, "perplexity", ".4g", ratio=("nll", "tokens"), shown=np.exp),
     "bits_per_byte": Metric(bits_per_byte, "bits per byte", ".4f", ratio=("nll", "bytes"), shown=_bits),
     "calibration_error": Metric(calibration_error, "calibration error", ".4f", relative=False),
+    "macro_f1": Metric(None, "macro F1", ".4f", higher_is_better=True, relative=False, of_answers=macro_f1),
+    "matthews": Metric(
+        None,
+        "Matthews correlation",
+        ".4f",
+        higher_is_better=True,
+        relative=False,
+        of_answers=matthews,
+        values=(-1.0, 1.0),
+    ),
 }
 
 
-def compute(name: MetricName, sums: Sums) -> FloatArray:
-    """The metric of one set of sums, or of many resamples at a time; NaN or infinite if it was not measured."""
+def collects_answers(task: TaskName) -> bool:
+    """Whether a metric of the task is a function of each example's answer, which is then a result of its models."""
+    return any(METRICS[name].of_answers for name in load(task).METRICS)
+
+
+def of_slices(name: MetricName) -> MetricName:
+    """The metric of slices by label; a metric of answers compares labels, and a slice has one."""
+    return "accuracy" if METRICS[name].of_answers else name
+
+
+def of_table(name: MetricName, table: FloatArray) -> float:
+    """A metric of sums over rows of `columns`; NaN or infinite if it was not measured."""
+    function = METRICS[name].compute
+    assert function is not None
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.asarray(METRICS[name].compute(sums), dtype=np.float64)
+        return float(function(Sums.unpack(table.sum(axis=0))))
 
 
-def value(name: MetricName, sums: Sums) -> float | None:
-    """The metric on the whole test set; None if it was not measured."""
-    number = float(compute(name, sums))
+def measured(
+    name: MetricName, per_example: Mapping[str, Any], role: str, rows: NDArray[np.intp] | None = None
+) -> float:
+    """The metric of one model on the test set, or on some rows of it; NaN or infinite if it was not measured.
+
+    Raises:
+        Unmeasured: the model has no results, or results of other examples.
+    """
+    metric, table = METRICS[name], columns(per_example, role)
+    if metric.of_answers is None:
+        return of_table(name, table if rows is None else table[rows])
+    scores = collected(per_example, role)
+    return metric.of_answers(scores if rows is None else {name: part[rows] for name, part in scores.items()})
+
+
+def value(
+    name: MetricName, per_example: Mapping[str, Any], role: str, rows: NDArray[np.intp] | None = None
+) -> float | None:
+    """The same; None if it was not measured."""
+    try:
+        number = measured(name, per_example, role, rows)
+    except Uncollected:
+        return None
     return number if np.isfinite(number) else None
+
+
+def collected(per_example: Mapping[str, Any], role: str) -> Scores:
+    """One model's scores of all examples.
+
+    Raises:
+        Uncollected: an example has no answer, or the answers were not collected.
+    """
+    targets, answers = _array(per_example, TARGETS), _array(per_example, f"{role}.{ANSWER}")
+    if targets is None or answers is None or targets.shape != answers.shape:
+        raise Uncollected(f"there are no answers of the {role} by example")
+    if not (np.isfinite(targets).all() and np.isfinite(answers).all()):
+        raise Uncollected(f"some answers of the {role} were not measured")
+    return {"target": targets.astype(np.int64), "answer": answers.astype(np.int64)}
 
 
 def columns(per_example: Mapping[str, Any], role: str) -> FloatArray:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
-from understudy.evaluate.metrics import METRICS, FloatArray, Metric
+from understudy.evaluate.metrics import METRICS, FloatArray, Metric, of_slices
 from understudy.evaluate.statistics import Difference
 from understudy.recipe import MetricName
 from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
@@ -76,7 +76,8 @@ def draw(
         if any(model["calibration"] for model in models.values()):
             figures["calibration"] = calibration_plot(models)
         if measures["slices"]:
-            figures["slices"] = slice_plot(measures["slices"], list(models), METRICS[measures["gate_metric"]])
+            metric = METRICS[of_slices(measures["gate_metric"])]
+            figures["slices"] = slice_plot(measures["slices"], list(models), metric)
         return {title: png(figure) for title, figure in figures.items()}
 
 

@@ -63,7 +63,7 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
     Raises:
         Unmeasured: there is no reliable interval, one model has no usable results, or there are too few examples.
     """
-    if METRICS[metric].ratio is None:
+    if not METRICS[metric].is_decidable:
         raise Unmeasured(f"no interval of the {METRICS[metric].title} is to be relied on; let the gate compare nll")
     found = bootstrap.difference(metric, role, other, confidence)
     if found.few:  # too few examples fail closed, as all missing measurements do
@@ -141,9 +141,11 @@ def above_minimum(
     # few may miss a tenth of the population altogether.
     if bootstrap.examples < least_examples(confidence) or not math.isfinite(low + high):
         return failed("minimum", minimum, f"{bootstrap.examples} test examples are too few to tell")
+    if form.of_answers and (few := bootstrap.too_few(metric, (low, high), confidence)):
+        return failed("minimum", minimum, few)
     passed = low >= minimum - ROUNDING if form.higher_is_better else high <= minimum + ROUNDING
     end, reached = ("lower" if form.higher_is_better else "upper"), ("reaches" if passed else "does not reach")
-    detail = f"{form.title.capitalize()}: {role} {form.show(value)}, {100 * confidence:g} % interval {form.show(low)} "
+    detail = f"{form.heading}: {role} {form.show(value)}, {100 * confidence:g} % interval {form.show(low)} "
     detail += f"to {form.show(high)}; its {end} end {reached} the minimum of {form.show(minimum)}."
     return Rule("minimum", passed, detail, value, (low, high), minimum)
 
@@ -159,6 +161,6 @@ def _compared(bootstrap: Bootstrap, seen: Loss, metric: MetricName, roles: tuple
     observed, low, high = (form.show_difference(number) for number in (seen.observed, seen.low, seen.high))
     name = "trivial predictor" if other == TRIVIAL else other
     return (
-        f"{form.title.capitalize()}: {role} {mine}, {name} {value}; loss {observed}, "
+        f"{form.heading}: {role} {mine}, {name} {value}; loss {observed}, "
         f"{100 * confidence:g} % interval {low} to {high}; "
     )

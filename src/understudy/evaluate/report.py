@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from understudy.evaluate.cautions import meaning
 from understudy.evaluate.completions import Completed
 from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered, RuleOutcome, Verdict
-from understudy.evaluate.metrics import METRICS, Metric, Unmeasured, three_digits
+from understudy.evaluate.metrics import METRICS, Metric, Unmeasured, of_slices, three_digits
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.worst import Example
@@ -105,6 +105,7 @@ def write(
         recipe_yaml=yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True),
         task=load(measures["task"]),
         measures=measures,
+        sliced=METRICS[of_slices(measures["gate_metric"])],
         verdict=verdict,
         names=names,
         tiles=_tiles(measures, verdict, differences),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.evaluate.contents import Quality
-from understudy.evaluate.metrics import Sums, Unmeasured, bins, columns, value
+from understudy.evaluate.metrics import Unmeasured, bins, value
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName
 
@@ -20,9 +20,8 @@ def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequenc
     bootstrap = Bootstrap(per_example, roles)
     found: dict[str, Quality] = {}
     for role in roles:
-        sums = _sums(per_example, role)
         found[role] = {
-            "metrics": {name: value(name, sums) for name in names},
+            "metrics": {name: value(name, per_example, role) for name in names},
             "intervals": {name: _interval(bootstrap, name, role) for name in names},
             "calibration": bins(per_example, role),
         }
@@ -36,7 +35,7 @@ def slices(
     found: list[Mapping[str, str | float | None]] = []
     for group, rows in groups.items():
         if len(rows):
-            values = {role: value(name, _sums(per_example, role, rows)) for role in roles}
+            values = {role: value(name, per_example, role, rows) for role in roles}
             found.append({"slice": group, "examples": len(rows), **values})
     return found
 
@@ -54,11 +53,6 @@ def by_length(sizes: NDArray[np.int64], unit: str) -> dict[str, NDArray[np.intp]
         for quarter, part in zip(QUARTERS, parts, strict=True)
         if len(part)
     }
-
-
-def _sums(per_example: Mapping[str, Any], role: str, rows: NDArray[np.intp] | None = None) -> Sums:
-    table = columns(per_example, role)
-    return Sums.unpack((table if rows is None else table[rows]).sum(axis=0))
 
 
 def _interval(bootstrap: Bootstrap, name: MetricName, role: str) -> list[float] | None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from understudy.data.measured import Batch
-from understudy.evaluate.metrics import BINS, FloatArray, bin_of
+from understudy.evaluate.metrics import ANSWER, BINS, FloatArray, bin_of
 
 Integers = NDArray[np.int64]
 
@@ -19,15 +19,26 @@ class Scores:
     Args:
         examples: number of examples.
         labels: number of labels of the confusion matrix; 0 for none.
+        answers: whether to collect each example's answer, of a model with one prediction for each.
     """
 
-    def __init__(self, examples: int, labels: int = 0) -> None:
+    def __init__(self, examples: int, labels: int = 0, *, answers: bool = False) -> None:
         self.confusion: Integers = np.zeros((labels, labels), dtype=np.int64)
         self.nll, self.correct = np.zeros(examples), np.zeros(examples)
+        self.answers = np.full(examples, np.nan) if answers else None
         self.confidence = {part: np.zeros((examples, BINS)) for part in ("count", "sum", "correct")}
 
-    def add(self, examples: Integers, nll: FloatArray, correct: FloatArray, confidence: FloatArray) -> None:
+    def add(
+        self,
+        examples: Integers,
+        nll: FloatArray,
+        correct: FloatArray,
+        confidence: FloatArray,
+        answers: FloatArray | None = None,
+    ) -> None:
         """Add predictions, (P,) each, to their examples."""
+        if self.answers is not None and answers is not None:
+            self.answers[examples] = answers
         np.add.at(self.nll, examples, nll)
         np.add.at(self.correct, examples, correct)
         place = (examples, bin_of(confidence))
@@ -37,7 +48,8 @@ class Scores:
     def arrays(self) -> dict[str, FloatArray]:
         """The sums by name; in per_example.npz the model's role is a prefix."""
         confidence = {f"confidence_{part}": values for part, values in self.confidence.items()}
-        return {"nll": self.nll, "correct": self.correct, **confidence}
+        answers = {} if self.answers is None else {ANSWER: self.answers}
+        return {"nll": self.nll, "correct": self.correct, **confidence, **answers}
 
 
 @dataclass(frozen=True)
@@ -50,10 +62,14 @@ class Predicted:
     confidence: FloatArray
     confusion: Integers
     """Counts by label (row) and prediction (column)."""
+    answers: FloatArray | None = None
+    """Indices of the largest logits, if they are collected; NaN where the logits are."""
 
 
-def predicted(module: nn.Module, batch: Batch, device: torch.device, labels: int = 0) -> Predicted:
-    """A model's predictions for a batch; `labels` is the number of labels of the confusion matrix."""
+def predicted(
+    module: nn.Module, batch: Batch, device: torch.device, labels: int = 0, *, answers: bool = False
+) -> Predicted:
+    """A model's predictions for a batch; `labels` and `answers` are as in Scores."""
     logits = module(torch.from_numpy(batch.inputs).to(device)).logits
     real = torch.from_numpy(batch.examples >= 0).to(device)
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
@@ -62,9 +78,12 @@ def predicted(module: nn.Module, batch: Batch, device: torch.device, labels: int
         known = ~correct.isnan().cpu().numpy()
         taken_for = logits.argmax(dim=-1).cpu().numpy()
         np.add.at(confusion, (batch.targets[known], taken_for[known]), 1)
+    said = None
+    if answers:
+        said = logits.argmax(dim=-1).double().masked_fill(correct.isnan(), torch.nan)[real].cpu().numpy()
     nll, correct, confidence = (part[real].double() for part in (nll, correct, confidence))
     examples = batch.examples[batch.examples >= 0]
-    return Predicted(examples, nll.cpu().numpy(), correct.cpu().numpy(), confidence.cpu().numpy(), confusion)
+    return Predicted(examples, nll.cpu().numpy(), correct.cpu().numpy(), confidence.cpu().numpy(), confusion, said)
 
 
 def predictions(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

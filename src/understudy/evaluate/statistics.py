@@ -8,16 +8,21 @@ the sums of all products of two columns, from which every standard error is comp
 Examples (images, documents) are resampled; tokens of one document are not independent and stay together. Calibration
 error is a sum of absolute values and therefore biased upwards, once more in every resample. No interval with nominal
 coverage was available for it: the one here is for the report, and the gate does not decide by it.
+
+Metrics of answers, such as F1, are computed from the examples of each resample. Their interval is the widest of the
+percentiles, Student's t with the resamples' standard error, and the score interval of a share that was not seen in any
+example: where two models agree on all examples, no resample shows a difference.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from understudy.evaluate.agreement import Scores
 from understudy.evaluate.intervals import (
     FloatArray,
     Interval,
@@ -30,9 +35,10 @@ from understudy.evaluate.intervals import (
     percentiles,
     ratio_interval,
     smallest_detectable,
+    student_t,
     wilson,
 )
-from understudy.evaluate.metrics import METRICS, Metric, Sums, Unmeasured, columns, compute
+from understudy.evaluate.metrics import METRICS, TARGETS, Metric, Unmeasured, collected, columns, measured, of_table
 from understudy.recipe import MetricName
 
 RESAMPLES = 10_000
@@ -78,6 +84,8 @@ class Bootstrap:
             self.unusable |= dict.fromkeys(self._tables, reason)
             self._tables = {}
         self._draws = resamples, seed
+        self._per_example = per_example
+        self._scored: dict[tuple[MetricName, str], FloatArray] = {}
 
     @cached_property
     def _columns(self) -> FloatArray:
@@ -116,7 +124,9 @@ class Bootstrap:
         """
         if role not in self._tables:
             raise Unmeasured(self.unusable.get(role, f"there are no per-example results of the {role}"))
-        found = float(compute(name, Sums.unpack(self._tables[role].sum(axis=0))))
+        if METRICS[name].of_answers:
+            return measured(name, self._per_example, role)
+        found = of_table(name, self._tables[role])
         if not np.isfinite(found):
             is_infinite = np.isposinf(self._tables[role][:, 0].sum())
             why = "is infinite: it gives what is there a probability of 0" if is_infinite else "was not measured"
@@ -126,6 +136,9 @@ class Bootstrap:
     def interval(self, name: MetricName, role: str, confidence: float) -> Interval:
         """The interval of one model's metric."""
         value, metric = self.value(name, role), METRICS[name]
+        if metric.of_answers:
+            low, high = self._widest(metric, value, self._resampled(name, role), confidence)
+            return max(low, metric.values[0]), min(high, metric.values[1])
         if metric.ratio is None:
             return percentiles(self._calibration_errors[role], confidence)
         if name == "accuracy" and self._is_binary(role):
@@ -139,6 +152,12 @@ class Bootstrap:
         mine, theirs, metric = self.value(name, role), self.value(name, other), METRICS[name]
         if metric.relative and theirs == 0:
             raise Unmeasured(f"the {other}'s {metric.title} is 0: no share of it can be taken")
+        if metric.of_answers:
+            many = self._resampled(name, role) - self._resampled(name, other)
+            ends = self._widest(metric, mine - theirs, many, confidence)
+            smallest = max(smallest_detectable(float(many.std(ddof=1)), confidence), self._unseen(metric, confidence))
+            few = self.too_few(name, ends, confidence)
+            return Difference(mine - theirs, *ends, smallest, few)
         if metric.ratio is None:
             many = self._calibration_errors[role] - self._calibration_errors[other]
             smallest = smallest_detectable(float(many.std(ddof=1)), confidence)
@@ -146,7 +165,7 @@ class Bootstrap:
         if name == "accuracy" and self._is_binary(role) and self._is_binary(other):
             return self._paired_answers(role, other, confidence)
         found, ends, error = self._ratio(self._compared(metric, role, other), confidence)
-        few = self._too_few(ends, confidence)
+        few = self.too_few(name, ends, confidence)
         return Difference(found, *ends, smallest_detectable(error, confidence), few)
 
     def share(
@@ -165,6 +184,26 @@ class Bootstrap:
         above, below = (self._tables[one][:, at] - self._tables[start][:, at] for one in (role, end))
         interval = fieller(above, below, confidence)
         return (float(above.sum() / below.sum()), interval) if interval else None
+
+    def _resampled(self, name: MetricName, role: str) -> FloatArray:
+        """The values of a metric of answers in every resample, (R,)."""
+        if (name, role) not in self._scored:
+            function = METRICS[name].of_answers
+            assert function is not None
+            self._scored[name, role] = resampled_values(function, collected(self._per_example, role), *self._draws)
+        return self._scored[name, role]
+
+    def _widest(self, metric: Metric, value: float, many: FloatArray, confidence: float) -> Interval:
+        """The interval of a metric of answers, or of a difference of two."""
+        low, high = percentiles(many, confidence)
+        half = student_t(self.examples - 1, confidence) * float(many.std(ddof=1))
+        half = max(half, self._unseen(metric, confidence))
+        return min(low, value - half), max(high, value + half)
+
+    def _unseen(self, metric: Metric, confidence: float) -> float:
+        """The difference that two models may have which agree on all examples."""
+        least, most = metric.values
+        return (most - least) * least_score(self.examples, confidence)
 
     def _paired_answers(self, role: str, other: str, confidence: float) -> Difference:
         right = self._tables[role][:, 1] - self._tables[other][:, 1]
@@ -194,13 +233,16 @@ class Bootstrap:
     def _ratio(self, ratio: Ratio, confidence: float) -> tuple[float, Interval, float]:
         return ratio_interval(ratio, self._columns, self._columns[:, 0], self._moments, confidence)
 
-    def _too_few(self, ends: Interval, confidence: float) -> str:
-        """Why so few examples cannot decide anything, whatever their interval; empty if they can."""
-        least = least_examples(confidence)
-        if self.examples < least:
-            return (
-                f"{self.examples} test examples are too few to tell: it takes {least} to see a loss in a tenth of them"
-            )
+    def too_few(self, name: MetricName, ends: Interval, confidence: float) -> str:
+        """Why so few examples cannot decide anything, whatever their interval; empty if they can.
+
+        A metric of answers may be decided by the examples of the rarest label alone.
+        """
+        least, count, of = least_examples(confidence), self.examples, ""
+        if METRICS[name].of_answers:
+            count, of = int(np.unique(self._per_example[TARGETS], return_counts=True)[1].min()), " of the rarest label"
+        if count < least:
+            return f"{count} test examples{of} are too few to tell: it takes {least} to see a loss in a tenth of them"
         if not np.isfinite(ends).all():
             return "too few test examples carry the difference to tell how large it is"
         return ""
@@ -209,6 +251,16 @@ class Bootstrap:
         """Whether every example is one answer, right or wrong."""
         correct, tokens = self._tables[role][:, 1], self._tables[role][:, 2]
         return bool((tokens == 1).all() and np.isin(correct, (0, 1)).all())
+
+
+def resampled_values(
+    function: Callable[[Scores], float], scores: Scores, resamples: int = RESAMPLES, seed: int = SEED
+) -> FloatArray:
+    """A function of the scores of `resamples` draws of N examples with replacement, (R,); the same draws for all."""
+    generator = np.random.default_rng(seed)
+    count = len(next(iter(scores.values())))
+    draws = (generator.integers(0, count, size=count) for _ in range(resamples))
+    return np.array([function({name: part[rows] for name, part in scores.items()}) for rows in draws])
 
 
 def resampled_sums(table: FloatArray, resamples: int = RESAMPLES, seed: int = SEED) -> FloatArray:

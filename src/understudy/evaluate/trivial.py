@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.evaluate.answers import by_role
-from understudy.evaluate.metrics import FloatArray
+from understudy.evaluate.metrics import FloatArray, collects_answers
 from understudy.evaluate.scoring import Scores
 from understudy.evaluate.task import evaluated_task
 from understudy.models.facts import output_size, read_facts
@@ -34,16 +34,18 @@ def trivial_results(examples: Path) -> dict[str, FloatArray]:
     counts = np.ones(classes)
     for _, chunk in _chunks(train):
         counts += np.bincount(chunk, minlength=classes)
-    return by_role("trivial", _scores(counts / counts.sum(), test, np.cumsum(predictions)).arrays())
+    scores = _scores(counts / counts.sum(), test, np.cumsum(predictions), answers=collects_answers(facts["task"]))
+    return by_role("trivial", scores.arrays())
 
 
-def _scores(shares: FloatArray, targets: NDArray[Any], ends: NDArray[Any]) -> Scores:
+def _scores(shares: FloatArray, targets: NDArray[Any], ends: NDArray[Any], *, answers: bool) -> Scores:
     """Sums by example; each example ends at one of `ends`."""
-    scores, likeliest = Scores(len(ends)), int(shares.argmax())
+    scores, likeliest = Scores(len(ends), answers=answers), int(shares.argmax())
     for start, chunk in _chunks(targets):
         places = np.searchsorted(ends, np.arange(start, start + len(chunk)), side="right")
         confidence = np.full(len(chunk), shares[likeliest])
-        scores.add(places, -np.log(shares[chunk]), (chunk == likeliest).astype(np.float64), confidence)
+        right = (chunk == likeliest).astype(np.float64)
+        scores.add(places, -np.log(shares[chunk]), right, confidence, np.full(len(chunk), float(likeliest)))
     return scores
 
 

@@ -89,11 +89,12 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     defaults: Config = {}
     if "eos_id" in facts:
         defaults = {"bos_token_id": first_token(facts), "eos_token_id": facts["eos_id"]}
-        served = facts.get("special_ids", {})
-        # Not pad_token_id: torch.nn.Embedding would not train that token, which may be the end-of-text token as well.
-        defaults |= {key: value for key, value in served.items() if key != "pad_token_id"}
         if "is_decoder" in known and predicts_tokens(facts):
             defaults["is_decoder"] = True  # otherwise attention is not causal
+    defaults |= facts.get("special_ids", {})
+    if predicts_tokens(facts):
+        # torch.nn.Embedding would not train that token, which may be the end-of-text token as well.
+        defaults.pop("pad_token_id", None)
     try:
         config = AutoConfig.for_model(model.type, **{**defaults, **shape, **model.config})
     except (StrictDataclassError, ValueError, TypeError) as error:

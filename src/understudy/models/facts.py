@@ -36,7 +36,7 @@ class ImageShape(TypedDict):
 class SpecialIds(TypedDict):
     """Ids of special tokens, with their names in a model's config.json."""
 
-    eos_token_id: int | list[int]
+    eos_token_id: NotRequired[int | list[int]]
     bos_token_id: NotRequired[int]
     pad_token_id: NotRequired[int]
 
@@ -62,6 +62,10 @@ class Facts(TypedDict):
     sequence_length: NotRequired[int]
     packing: NotRequired[Literal["documents"]]
     """Set for examples whose sequences consist of whole documents; not part of a model's description."""
+    details: NotRequired[dict[str, int]]
+    """Facts that the task's own module alone reads."""
+    notes: NotRequired[list[str]]
+    """Notes on the preparation for the user; not part of a model's description."""
     tokens: NotRequired[dict[str, int]]
     """Number of tokens by split, end-of-text tokens included; not part of a model's description."""
 
@@ -77,6 +81,7 @@ ABOUT = (
     "sequence_length",
     "bos_id",
     "special_ids",
+    "details",
 )
 """The facts about examples that belong in a model's description."""
 

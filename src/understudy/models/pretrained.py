@@ -171,6 +171,9 @@ def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head
     trusted = {"trust_remote_code": model.trust_remote_code}
     config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
     check_config(config, facts, f"{where}.pretrained")
+    padding = facts.get("special_ids", {}).get("pad_token_id")
+    if not predicts_tokens(facts) and padding is not None and text_config(config).pad_token_id is None:
+        text_config(config).pad_token_id = padding  # decoders classify a text by its last token that is no padding
     if other := other_head(config.to_dict(), facts["task"]):
         raise InputError(
             f"{where}.pretrained: {model.pretrained} is a {other}, and no language model; take one whose head was "

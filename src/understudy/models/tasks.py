@@ -1,11 +1,11 @@
 """Wrappers that give bare networks a task's inputs and outputs.
 
-Every model maps a batch of the task's inputs to Outputs: images, uint8 (B, C, S, S), to logits (B, classes), and
-tokens, int64 (B, L), to logits (B, L, vocabulary).
+Every model maps a batch of the task's inputs to Outputs: images, uint8 (B, C, S, S), or other inputs of a classifier to
+logits (B, classes), and tokens, int64 (B, L), to logits (B, L, vocabulary).
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 import torch
@@ -46,6 +46,31 @@ class ImageModel(nn.Module):
         pixels = ((inputs - self.mean) / self.std).to(self.kind)
         said = _outputs(self.net(pixels, **_asked(extras)), extras)
         return read(logits_alone(said.logits)) if read else said
+
+
+class ClassifierModel(nn.Module):
+    """A classifier of inputs that are several arguments of its network, such as tokens and their attention mask.
+
+    Args:
+        net: the network.
+        arguments: from a batch of inputs to the network's first argument, and further ones by name. Those that the
+            network does not have are left out.
+    """
+
+    def __init__(self, net: nn.Module, arguments: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]]) -> None:
+        super().__init__()
+        self.net = net
+        self._arguments = arguments
+        self._taken = frozenset(inspect.signature(net.forward).parameters)
+
+    def forward(
+        self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, read: Callable[[States], Any] | None = None
+    ) -> Any:
+        """A batch of inputs to Outputs: logits (B, classes), and the requested extras; `read` is as in ImageModel."""
+        first, others = self._arguments(inputs)
+        named = {name: value for name, value in others.items() if name in self._taken}
+        outputs = _outputs(self.net(first, **named, **_asked(extras)), extras)
+        return read(logits_alone(outputs.logits)) if read else outputs
 
 
 class TextModel(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.loader import Indices
-from understudy.data.tokenizer import pretrained, vocabulary_size
+from understudy.data.tokenizer import loaded, vocabulary_size
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts, keeps_apart, predicts_tokens
 from understudy.models.pretrained import Head, foreseen
@@ -26,7 +26,7 @@ def tokens_of(recipe: Recipe) -> int:
     if not recipe.takes("data.text"):
         return 0
     settings = recipe.text.tokenizer
-    return vocabulary_size(pretrained(settings)[0]) if settings.pretrained else settings.vocab_size
+    return vocabulary_size(loaded(settings)) if settings.pretrained else settings.vocab_size
 
 
 def facts_of(recipe: Recipe, tokens: int) -> Facts:

@@ -63,6 +63,8 @@ def specific(recipe: Recipe) -> Iterator[tuple[str, Place]]:
     for name in ("image", "text"):
         if getattr(recipe.data, name):
             yield f"data.{name}", ("data", name)
+    if recipe.takes("data.text") and recipe.text.packing != "wrapped":
+        yield "data.text.packing", ("data", "text", "packing")
     for where, model in recipe.models.items():
         for name in ("normalization", "labels"):
             if isinstance(model, PretrainedModel) and getattr(model, name) is not None:

@@ -17,6 +17,7 @@ from understudy.recipe.objectives import Objectives, labels_and_logits
 TASKS = {
     "image-classification": "understudy.tasks.image_classification",
     "causal-lm": "understudy.tasks.causal_lm",
+    "text-classification": "understudy.tasks.text_classification",
 }
 
 Kind = Literal["image", "text", "optional text", "label"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.agent.parent import die_with_parent
+from understudy.data.records import Content
 from understudy.models.facts import Facts
 from understudy.registry.task import ServedTask, served_task
 from understudy.store.files import read_json, write_json
@@ -27,7 +28,7 @@ def main() -> None:
     """Score the examples."""
     die_with_parent()
     folder, output = map(Path, sys.argv[1:])
-    examples = [(base64.b64decode(content), label) for content, label in read_json(folder / EXAMPLES)]
+    examples = [_record(*fields) for fields in read_json(folder / EXAMPLES)]
     (described,) = (folder / VERSION / "artifacts").glob("*/understudy.json")
     facts = json.loads(described.read_text(encoding="utf-8"))
     task, version = served_task(facts["task"]), folder / VERSION
@@ -40,6 +41,12 @@ def main() -> None:
     write_json(output / SCORES, {"scores": scores, "tokenizer": other})
 
 
+def _record(content: str, label: str | None, others: dict[str, str]) -> Content:
+    """A test record, from its fields in base64."""
+    fields = {name: base64.b64decode(value) for name, value in others.items()}
+    return Content("test", label, base64.b64decode(content), fields)
+
+
 def _kind(version: Path) -> str:
     """The version's dtype, by its name in torch and transformers."""
     import yaml
@@ -48,7 +55,7 @@ def _kind(version: Path) -> str:
     return {"fp32": "float32", "bf16": "bfloat16"}[described["flavors"]["python_function"]["config"]["precision"]]
 
 
-def _by_pyfunc(task: ServedTask, facts: Facts, version: Path, examples: list[tuple[bytes, str]]) -> list[float]:
+def _by_pyfunc(task: ServedTask, facts: Facts, version: Path, examples: list[Content]) -> list[float]:
     import mlflow
     import pandas as pd
 

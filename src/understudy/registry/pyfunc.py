@@ -118,7 +118,8 @@ def signature(facts: Description) -> "ModelSignature":
     from mlflow.types.schema import DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
     task = served_task(facts["task"])
-    inputs = columns(task.INPUTS) if task.INPUTS else Schema([TensorSpec(np.dtype("O"), (-1,))])
+    named = task.inputs(facts)
+    inputs = columns(named) if named else Schema([TensorSpec(np.dtype("O"), (-1,))])
     params = [ParamSpec(name, DataType.long, default) for name, default in task.PARAMS.items()]
     return ModelSignature(inputs, columns(task.OUTPUTS), ParamSchema(params) if params else None)
 

@@ -7,6 +7,7 @@ files are hashed before any of them is read: their folder is named by the digest
 
 import hashlib
 import importlib.util
+import inspect
 import json
 from pathlib import Path
 from types import ModuleType
@@ -76,6 +77,7 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
                 for parameter in module.parameters(recurse=False):
                     if parameter.is_floating_point():
                         parameter.data = parameter.data.to(self.kind)
+        self.taken = frozenset(inspect.signature(self.net.forward).parameters)
         self.predictor = self.task.Predictor(self.facts, self.logits, self.folder, context.artifacts, STRIDE)
 
     def _net(self) -> "torch.nn.Module":
@@ -104,14 +106,15 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         net = auto.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32, trust_remote_code=trusted)
         return net
 
-    def logits(self, inputs: "torch.Tensor") -> "torch.Tensor":
-        """The network's logits, float32, on the CPU."""
+    def logits(self, inputs: "torch.Tensor", **others: "torch.Tensor") -> "torch.Tensor":
+        """The network's logits, float32, on the CPU; arguments that it does not have are left out."""
         import torch
 
         # As in the measurement: by default, convolutions use TF32 (10 bits of mantissa) on a GPU.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             inputs = inputs.to(self.device)
-            output = self.net(inputs.to(self.kind) if inputs.is_floating_point() else inputs)
+            named = {name: value.to(self.device) for name, value in others.items() if name in self.taken}
+            output = self.net(inputs.to(self.kind) if inputs.is_floating_point() else inputs, **named)
         logits: torch.Tensor = getattr(output, "logits", output)
         return logits.float().cpu()
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from understudy.data.records import Content
 from understudy.models.facts import Facts
 from understudy.recipe.tasks import RecipeTask, load
 
@@ -14,10 +15,8 @@ from understudy.recipe.tasks import RecipeTask, load
 class ServedTask(RecipeTask, Protocol):
     """The parts of a task's module that the registry uses."""
 
-    INPUTS: Mapping[str, str]
-    """The columns of a request, with their types: string, double or doubles. Without columns, arrays of objects."""
     OUTPUTS: Mapping[str, str]
-    """The columns of a response."""
+    """The columns of a response, with their types: string, double or doubles."""
     PARAMS: Mapping[str, int]
     """Parameters of a request, with their defaults."""
     LIBRARIES: tuple[str, ...]
@@ -25,17 +24,20 @@ class ServedTask(RecipeTask, Protocol):
     FILES: Mapping[str, str]
     """Modules whose files its Predictor loads, by the names of the version's artifacts."""
 
+    def inputs(self, facts: Facts) -> Mapping[str, str]:
+        """The columns of a request, with their types. Without columns, arrays of objects."""
+
     def example(self, facts: Facts) -> dict[str, list[str]]:
         """A request, by column."""
 
-    def request(self, examples: Sequence[tuple[bytes, str]]) -> tuple[dict[str, list[Any]], dict[str, int]]:
-        """The request that scores test examples, given as content and label: its columns and its parameters."""
+    def request(self, examples: Sequence[Content]) -> tuple[dict[str, list[Any]], dict[str, int]]:
+        """The request that scores test examples: its columns and its parameters."""
 
-    def losses(self, facts: Facts, rows: Mapping[str, Any], examples: Sequence[tuple[bytes, str]]) -> list[float]:
+    def losses(self, facts: Facts, rows: Mapping[str, Any], examples: Sequence[Content]) -> list[float]:
         """The negative log-likelihoods of the examples in nats, from the response."""
 
     def losses_by_transformers(
-        self, facts: Facts, net: Any, model: Path, examples: Sequence[tuple[bytes, str]]
+        self, facts: Facts, net: Any, model: Path, examples: Sequence[Content]
     ) -> tuple[list[float], str]:
         """The same from a network that transformers alone has loaded.
 
@@ -43,7 +45,7 @@ class ServedTask(RecipeTask, Protocol):
             facts: about the model's examples.
             net: the network.
             model: the folder of its files.
-            examples: content and label.
+            examples: the records.
 
         Returns:
             The losses, and the name of AutoTokenizer's class if its tokens differ.

@@ -79,6 +79,11 @@ def _results(store: Store, champion: "Foreign", examples: str, uri: str, scratch
         sizes = np.load(folder / "test.bytes.npy")
         _, found = ask(uri, champion, {"texts": _texts(store, examples, sizes)}, scratch)
         return {"champion.nll": found * sizes * math.log(2)}
+    if "image" not in facts:
+        raise UnderstudyError(
+            f"{champion.words}, was not made by understudy, and only such champions of images and documents can be "
+            "asked. Give the alias champion to a version that understudy registered, or remove it"
+        )
     targets, images = np.load(folder / "test.labels.npy"), np.load(folder / "test.images.npy")
     kind, found = ask(uri, champion, {"images": images, "labels": list(facts["labels"])}, scratch)
     if kind == "labels":

@@ -63,7 +63,8 @@ def checked_measures(
         labels = _labels(described)
         weights = _weights(examples, measures["examples"])
         written = _completions(weights[0], described)
-        counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), written, *weights)
+        targets = _targets(examples, recipe.task)
+        counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), written, targets, *weights)
         _check_confusion(measures["confusion"], labels, counts[STUDENT])
     except FileNotFoundError as error:
         raise refusal(f"{Path(error.filename).name} is missing") from error
@@ -142,30 +143,41 @@ def _weights(examples: Path, said: int) -> "tuple[FloatArray, FloatArray]":
     return tokens.astype(np.float64), sizes.astype(np.float64)
 
 
+def _targets(examples: Path, task: str) -> "FloatArray | None":
+    """The label of each test example, by the examples object; None unless answers are compared with them."""
+    import numpy as np
+
+    from understudy.evaluate.metrics import collects_answers
+    from understudy.evaluate.task import evaluated_task
+
+    return evaluated_task(task).targets(examples, "test").astype(np.float64) if collects_answers(task) else None
+
+
 def _check_arrays(
     path: Path,
     results: Mapping[str, Path],
     labels: int,
     written: Completions,
+    targets: "FloatArray | None",
     tokens: "FloatArray",
     sizes: "FloatArray",
 ) -> "dict[str, FloatArray]":
     """Check per_example.npz against the results files, and return the confusion matrix of each role."""
     import numpy as np
 
+    from understudy.evaluate.metrics import TARGETS
     from understudy.evaluate.quality import TRIVIAL
 
-    sums = _shapes(len(tokens))
+    sums = _shapes(len(tokens), answers=targets is not None)
     own = {**sums, COMPLETIONS: written.shape}
     expected = {f"{role}.{name}": shape for role in results for name, shape in own.items()}
     expected |= {f"{TRIVIAL}.{name}": shape for name, shape in sums.items()}
-    found = read_arrays(path, {"weights.tokens": tokens.shape, "weights.bytes": tokens.shape, **expected})
-    if not np.array_equal(found["weights.tokens"], tokens) or not np.array_equal(found["weights.bytes"], sizes):
-        raise refusal(f"{PER_EXAMPLE}: is of examples of another length")
+    weights = {"weights.tokens": tokens, "weights.bytes": sizes} | ({} if targets is None else {TARGETS: targets})
+    found = read_arrays(path, dict.fromkeys(weights, tokens.shape) | expected)
+    if any(not np.array_equal(found[name], values) for name, values in weights.items()):
+        raise refusal(f"{PER_EXAMPLE}: is of examples of another length or label")
     for role in (*results, TRIVIAL):
-        right, nll = found[f"{role}.correct"], found[f"{role}.nll"]
-        if np.any(right < 0) or np.any(right > tokens) or np.any(nll < -ROUNDING * tokens):
-            raise refusal(f"{PER_EXAMPLE}: {role} is right more often than it was asked")
+        _check_right(found, role, tokens, targets)
     counts = {}
     for role, file in results.items():
         its = read_arrays(file, {**own, CONFUSION: (labels, labels)})
@@ -180,6 +192,30 @@ def _check_arrays(
     return counts
 
 
+def _check_right(
+    found: "Mapping[str, FloatArray]", role: str, tokens: "FloatArray", targets: "FloatArray | None"
+) -> None:
+    """Check the losses and right answers of a model, and its answers if they are collected."""
+    import numpy as np
+
+    from understudy.evaluate.metrics import ANSWER
+
+    right, nll = found[f"{role}.correct"], found[f"{role}.nll"]
+    if np.any(right < 0) or np.any(right > tokens) or np.any(nll < -ROUNDING * tokens):
+        raise refusal(f"{PER_EXAMPLE}: {role} is right more often than it was asked")
+    if targets is not None and _contradicts(found[f"{role}.{ANSWER}"], targets, right):
+        raise refusal(f"{PER_EXAMPLE}: the answers of {role} are not those that are counted as right")
+
+
+def _contradicts(answers: "FloatArray", targets: "FloatArray", right: "FloatArray") -> bool:
+    """Whether answers are no labels, or equal the targets in other examples than those that are right."""
+    import numpy as np
+
+    said = ~np.isnan(answers)
+    labels = np.all((answers[said] >= 0) & (answers[said] == np.trunc(answers[said])))
+    return not labels or not np.array_equal(answers[said] == targets[said], right[said] == 1)
+
+
 def _completions(tokens: "FloatArray", described: Mapping[str, Any]) -> Completions:
     from understudy.evaluate.completions import beginnings
 
@@ -188,12 +224,12 @@ def _completions(tokens: "FloatArray", described: Mapping[str, Any]) -> Completi
     return Completions(beginnings(tokens, described["sequence_length"]).shape, described["vocab_size"])
 
 
-def _shapes(examples: int) -> dict[str, Shape]:
-    """The shapes of a model's per-example sums."""
-    from understudy.evaluate.metrics import BINS
+def _shapes(examples: int, *, answers: bool) -> dict[str, Shape]:
+    """The shapes of a model's per-example results."""
+    from understudy.evaluate.metrics import ANSWER, BINS
 
     parts = {f"confidence_{part}": (examples, BINS) for part in ("count", "sum", "correct")}
-    return {"nll": (examples,), "correct": (examples,), **parts}
+    return {"nll": (examples,), "correct": (examples,), **parts, **({ANSWER: (examples,)} if answers else {})}
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from understudy.errors import InputError
+from understudy.errors import InputError, printable
 from understudy.graph import EXAMPLES, RECORDS, Node
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
@@ -43,8 +43,10 @@ def _prepare(node: Node, work: Work) -> None:
     from understudy.data.prepare import prepare
 
     platform().prepare(work.run)
-    like = work.input(EXAMPLES) if node.data else None
-    prepare(work.recipe.data, work.recipe.task, work.input(node.inputs[0]), work.staged, work.progress, like)
+    like, recipe = work.input(EXAMPLES) if node.data else None, work.recipe
+    records = work.input(node.inputs[0])
+    for note in prepare(recipe.data, recipe.task, records, work.staged, work.progress, like):
+        work.run.note(printable(note))
 
 
 def _check_splits(node: Node, recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:

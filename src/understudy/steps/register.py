@@ -22,11 +22,11 @@ from understudy.store.files import canonical, read_json, sha256, write_json
 FILE = "registration.json"
 REGISTERED_BY = (
     "AUTO_MODEL",
-    "INPUTS",
     "OUTPUTS",
     "PARAMS",
     "LIBRARIES",
     "FILES",
+    "inputs",
     "example",
     "Predictor",
     "request",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from understudy.agent.serving import EXAMPLES, SCORES, VERSION, check, ended, started
-from understudy.data.records import at
+from understudy.data.records import Content, at
 from understudy.errors import UnderstudyError
 from understudy.launch.platform import platform
 from understudy.models.facts import read_description
@@ -38,6 +38,8 @@ CLASS = re.compile(r"\w{0,100}")
 """The name of a class, which MLflow's pages show."""
 ITS_OWN = {"MLmodel", MARK}
 """Files of a version that differ at every upload of the same student."""
+Encoded = tuple[str, str | None, Mapping[str, str]]
+"""A test record in JSON: its content, its label and its further fields, in base64."""
 Scores = tuple[Mapping[str, list[float]], str]
 """By way of loading; and the tokenizer class that AutoTokenizer takes, if its tokens differ."""
 
@@ -60,8 +62,7 @@ def prove(work: Work, version: Path) -> Figures:
         predictions, nll = arrays["weights.tokens"], arrays[f"{work.recipe.candidate}.nll"]
     places = chosen(predictions.astype(np.int64))
     work.report_waiting(f"scoring {len(places)} test examples through the version")
-    contents = at(work.input("records"), "test", places)
-    examples = [[base64.b64encode(one.content).decode(), one.label] for one in contents]
+    examples = [_encoded(record) for record in at(work.input("records"), "test", places)]
     scores, other = (_by_job if platform().remote else _here)(work, version, examples)
     if not _windows_are_apart(work):  # transformers alone sees such windows only
         scores = {way: found for way, found in scores.items() if way != "transformers"}
@@ -76,6 +77,11 @@ def prove(work: Work, version: Path) -> Figures:
     if other and "transformers" in figures:
         figures[NOTE] = _about(work, other)
     return figures
+
+
+def _encoded(record: Content) -> Encoded:
+    others = {name: base64.b64encode(value).decode() for name, value in record.others.items()}
+    return base64.b64encode(record.content).decode(), record.label, others
 
 
 def can_be_proved(recipe: Recipe) -> bool:
@@ -100,7 +106,7 @@ def _windows_are_apart(work: Work) -> bool:
     return "sequence_length" not in facts or stride in (None, facts["sequence_length"])
 
 
-def _here(work: Work, version: Path, examples: list[list[str | None]]) -> Scores:
+def _here(work: Work, version: Path, examples: list[Encoded]) -> Scores:
     """The scores, computed by a process of this machine."""
     log = work.run.folder / "logs" / "served.log"
     with tempfile.TemporaryDirectory(dir=version.parent.parent) as name:
@@ -111,7 +117,7 @@ def _here(work: Work, version: Path, examples: list[list[str | None]]) -> Scores
         return _read(folder / SCORES)
 
 
-def _by_job(work: Work, version: Path, examples: list[list[str | None]]) -> Scores:
+def _by_job(work: Work, version: Path, examples: list[Encoded]) -> Scores:
     """The scores, computed by a job without credentials on the files that this process downloaded from the registry."""
     place = work.lease.folder.parent / "served"  # beside the job's folder: ranks cannot write there
     work.lease.check()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from understudy.data.measured import Integers, TestSplit
     from understudy.data.prepare import Batches
     from understudy.data.raw import Broken, Checked, Raw
+    from understudy.data.records import Content
     from understudy.models.facts import Facts
     from understudy.recipe.data import Data
     from understudy.recipe.tasks import Kind
@@ -28,7 +29,7 @@ FIELDS: "Mapping[str, Kind]" = {"text": "text"}
 LABELLED: bool = False
 PROPOSED_FOR: str = "documents"
 METRICS: tuple[str, ...] = ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error")
-SETTINGS: frozenset[str] = frozenset({"data.text", "evaluate.stride"})
+SETTINGS: frozenset[str] = frozenset({"data.text", "data.text.packing", "evaluate.stride"})
 AUTO_MODEL: str = "AutoModelForCausalLM"
 ARCHITECTURES: str = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
 PEFT_TYPE: str | None = "CAUSAL_LM"
@@ -141,11 +142,16 @@ def shown(examples: "Path", facts: "Facts", number: int) -> str:
     return text
 
 
-INPUTS: "Mapping[str, str]" = {"text": "string"}
 OUTPUTS: "Mapping[str, str]" = {"completion": "string", "bits_per_byte": "double"}
 PARAMS: "Mapping[str, int]" = {"max_new_tokens": 32}
 LIBRARIES: tuple[str, ...] = ("tokenizers",)
 FILES: "Mapping[str, str]" = {}
+
+
+def inputs(facts: "Facts") -> dict[str, str]:
+    """A text."""
+    del facts
+    return {"text": "string"}
 
 
 def example(facts: "Facts") -> dict[str, list[str]]:
@@ -220,27 +226,27 @@ class Predictor:
         return nats / math.log(2)
 
 
-def request(examples: "Sequence[tuple[bytes, str]]") -> "tuple[dict[str, list[Any]], dict[str, int]]":
+def request(examples: "Sequence[Content]") -> "tuple[dict[str, list[Any]], dict[str, int]]":
     """The texts, without completions."""
-    return {"text": [content.decode() for content, _ in examples]}, {"max_new_tokens": 0}
+    return {"text": [record.content.decode() for record in examples]}, {"max_new_tokens": 0}
 
 
-def losses(facts: "Facts", rows: "Mapping[str, Any]", examples: "Sequence[tuple[bytes, str]]") -> list[float]:
+def losses(facts: "Facts", rows: "Mapping[str, Any]", examples: "Sequence[Content]") -> list[float]:
     """The bits of each text, in nats."""
     import math
 
     del facts
-    sizes = [max(len(content), 1) for content, _ in examples]
+    sizes = [max(len(record.content), 1) for record in examples]
     return [math.log(2) * float(bits) * size for size, bits in zip(sizes, rows["bits_per_byte"], strict=True)]
 
 
 def losses_by_transformers(
-    facts: "Facts", net: "Any", model: "Path", examples: "Sequence[tuple[bytes, str]]"
+    facts: "Facts", net: "Any", model: "Path", examples: "Sequence[Content]"
 ) -> tuple[list[float], str]:
     """Scores as in docs/using/serving.md; windows share no context."""
     import torch
 
-    texts = [content.decode() for content, _ in examples]
+    texts = [record.content.decode() for record in examples]
     tokenizer, other = _tokenizer(facts, model, texts)
     end, length, nats = facts["eos_id"], facts["sequence_length"], list[float]()
     for text in texts:

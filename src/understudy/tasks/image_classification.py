@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from understudy.data.measured import Integers, TestSplit
     from understudy.data.prepare import Batches
     from understudy.data.raw import Broken, Checked, Raw
+    from understudy.data.records import Content
     from understudy.models.facts import Facts
     from understudy.recipe.data import Data
     from understudy.recipe.tasks import Kind
@@ -76,10 +77,10 @@ def prepare(
 
 def open_split(folder: "Path", split: str, facts: "Facts") -> "Examples":
     """Images, each with its label."""
-    from understudy.data.loader import ImageExamples
+    from understudy.data.loader import LabelledExamples
 
     del facts
-    return ImageExamples(folder, split)
+    return LabelledExamples(folder, split, "images")
 
 
 def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":
@@ -115,18 +116,18 @@ def test_split(
     from itertools import chain
 
     from understudy.data.image_arrays import write_images
-    from understudy.data.measured import Images
+    from understudy.data.measured import Labelled
     from understudy.data.records import read
     from understudy.recipe.data import Image
 
     del stride
     if model.get("image") == facts.get("image"):
-        return Images(examples)
+        return Labelled(examples, "images")
     assert records is not None
     assert folder is not None
     shape = Image.model_validate(model["image"])
     write_images(chain.from_iterable(read(records, "test")), facts["labels"], shape, ("test",), folder)
-    return Images(folder)
+    return Labelled(folder, "images")
 
 
 def shown(examples: "Path", facts: "Facts", number: int) -> "NDArray[Any]":
@@ -138,14 +139,18 @@ def shown(examples: "Path", facts: "Facts", number: int) -> "NDArray[Any]":
     return pixels
 
 
-INPUTS: "Mapping[str, str]" = {}
-"""Images, encoded or as pixels: MLflow has no type for either-or."""
 OUTPUTS: "Mapping[str, str]" = {"label": "string", "probability": "double", "probabilities": "doubles"}
 PARAMS: "Mapping[str, int]" = {}
 LIBRARIES: tuple[str, ...] = ("PIL",)
 FILES: "Mapping[str, str]" = {"images": "understudy.data.images"}
 """Images are decoded and resized as in training."""
 BATCH = 256  # images
+
+
+def inputs(facts: "Facts") -> dict[str, str]:
+    """Images, encoded or as pixels: MLflow has no type for either-or."""
+    del facts
+    return {}
 
 
 def example(facts: "Facts") -> dict[str, list[str]]:
@@ -268,23 +273,23 @@ def _decoder(path: str) -> "ModuleType":
     return module
 
 
-def request(examples: "Sequence[tuple[bytes, str]]") -> "tuple[dict[str, list[Any]], dict[str, int]]":
+def request(examples: "Sequence[Content]") -> "tuple[dict[str, list[Any]], dict[str, int]]":
     """Encoded images."""
-    return {"image": [content for content, _ in examples]}, {}
+    return {"image": [record.content for record in examples]}, {}
 
 
-def losses(facts: "Facts", rows: "Mapping[str, Any]", examples: "Sequence[tuple[bytes, str]]") -> list[float]:
+def losses(facts: "Facts", rows: "Mapping[str, Any]", examples: "Sequence[Content]") -> list[float]:
     """The negative logarithm of the label's probability."""
     import math
     import sys
 
-    labels = [facts["labels"].index(label) for _, label in examples]
+    labels = [facts["labels"].index(str(record.label)) for record in examples]
     found = zip(labels, rows["probabilities"], strict=True)
     return [-math.log(max(probabilities[index], sys.float_info.min)) for index, probabilities in found]
 
 
 def losses_by_transformers(
-    facts: "Facts", net: "Any", model: "Path", examples: "Sequence[tuple[bytes, str]]"
+    facts: "Facts", net: "Any", model: "Path", examples: "Sequence[Content]"
 ) -> tuple[list[float], str]:
     """Scores by the labels of config.json. The hub's format has no image processor for these models: images are
     decoded as in the pyfunc, and normalised as in docs/using/serving.md.
@@ -294,10 +299,10 @@ def losses_by_transformers(
 
     image, pixels = facts["image"], _decoder(str(model.parent / "images.py")).pixels
     shape = image["size"], image["channels"], image.get("background", "white")
-    inputs = torch.from_numpy(np.stack([pixels(content, *shape) for content, _ in examples])) / 255
+    inputs = torch.from_numpy(np.stack([pixels(record.content, *shape) for record in examples])) / 255
     mean, std = (torch.tensor(facts[key]).view(1, -1, 1, 1) for key in ("mean", "std"))
     with torch.inference_mode():
         logits = torch.cat([net(part).logits.float() for part in torch.split(((inputs - mean) / std).to(net.dtype), 8)])
-    labels = torch.tensor([net.config.label2id[label] for _, label in examples])
+    labels = torch.tensor([net.config.label2id[record.label] for record in examples])
     found: list[float] = torch.nn.functional.cross_entropy(logits, labels, reduction="none").tolist()
     return found, ""

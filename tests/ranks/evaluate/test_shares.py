@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.data.measured import Documents, Images
+from understudy.data.measured import Documents, Labelled
 from understudy.evaluate.shares import WHOLE, Share
 
 
@@ -19,7 +19,7 @@ def test_the_ranks_batches_in_turn_are_those_of_one_alone(tmp_path_factory, leng
     np.save(folder / "test.bytes.npy", np.array(lengths))
     np.save(folder / "test.images.npy", np.zeros((len(lengths), 1, 2, 2), dtype=np.uint8))
     np.save(folder / "test.labels.npy", np.arange(len(lengths)))
-    for split in (Documents(folder, 6, 0, stride), Images(folder)):
+    for split in (Documents(folder, 6, 0, stride), Labelled(folder, "images")):
         shares = [split.batches(size, rank, of) for rank in range(of)]
         together = [batch for turn in zip_longest(*shares) for batch in turn if batch]
         for one, other in zip(split.batches(size), together, strict=True):

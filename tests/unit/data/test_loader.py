@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.data.loader import IGNORED, ImageExamples, Order, PackedExamples, TextExamples, open_split
+from understudy.data.loader import IGNORED, LabelledExamples, Order, PackedExamples, TextExamples, open_split
 from understudy.data.measured import Documents
 from understudy.data.packing import write_packed
 
@@ -164,7 +164,7 @@ def test_tokens_of_a_large_vocabulary_are_read_as_they_are(tmp_path: Path) -> No
 
 
 def test_images_come_as_they_are_stored_with_one_target_each(image_examples: Path) -> None:
-    examples = ImageExamples(image_examples, "train")
+    examples = LabelledExamples(image_examples, "train", "images")
     indices = np.array([3, 44, 3])
     images, labels = examples.batch(indices)
     assert (images.dtype, images.shape, labels.dtype) == (torch.uint8, (3, 1, 8, 8), torch.int64)
@@ -175,14 +175,14 @@ def test_images_come_as_they_are_stored_with_one_target_each(image_examples: Pat
 
 def test_a_batch_may_be_written_into_without_touching_the_file(image_examples: Path) -> None:
     before = (image_examples / "train.images.npy").read_bytes()
-    images, labels = ImageExamples(image_examples, "train").batch(np.array([0, 1]))
+    images, labels = LabelledExamples(image_examples, "train", "images").batch(np.array([0, 1]))
     images.zero_()
     labels.zero_()
     assert (image_examples / "train.images.npy").read_bytes() == before
 
 
 def test_a_split_is_opened_by_its_task(image_examples: Path, text_examples: Path) -> None:
-    assert isinstance(open_split(image_examples, "train"), ImageExamples)
+    assert isinstance(open_split(image_examples, "train"), LabelledExamples)
     assert len(open_split(text_examples, "train")) == 44
 
 
@@ -229,4 +229,4 @@ def test_a_split_without_documents_has_no_packed_sequences(tmp_path: Path) -> No
 def test_what_is_not_packed_has_no_positions(tmp_path: Path, image_examples: Path) -> None:
     examples, _ = texts(tmp_path, 20, 16)
     assert examples.positions(np.array([0])) is None
-    assert ImageExamples(image_examples, "train").positions(np.array([0])) is None
+    assert LabelledExamples(image_examples, "train", "images").positions(np.array([0])) is None

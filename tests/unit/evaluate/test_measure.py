@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as PictureFile
+from sklearn.metrics import f1_score
 from torch import nn
 
 from tests.unit.models.loading import loaded
@@ -19,6 +20,7 @@ from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.models.files import save_model
 from understudy.recipe import Recipe
+from understudy.recipe.tasks import load
 
 FACTORIES = """
 import torch
@@ -304,3 +306,19 @@ def test_models_are_measured_in_the_recipes_precision(tmp_path, image_examples, 
     assert not np.array_equal(exact, rounded)
     tokens = arrays["weights.tokens"]
     assert np.all(np.abs(rounded - exact) <= 2**-6 * (np.abs(exact) + tokens))
+
+
+def test_answers_are_collected_for_a_task_with_a_metric_of_them(tmp_path, image_examples, monkeypatch):
+    monkeypatch.setattr(load("image-classification"), "METRICS", ("accuracy", "macro_f1", "matthews"))
+    folders = {role: saved(tmp_path / role, LINEAR, IMAGES, seed) for seed, role in enumerate(("teacher", "student"))}
+    measures, arrays = run(tmp_path, folders, image_examples, recipe_for("image-classification"))
+    labels = np.load(image_examples / "test.labels.npy")
+    logits = loaded(folders["student"])(torch.from_numpy(np.load(image_examples / "test.images.npy"))).logits
+    assert arrays["student.answer"].tolist() == logits.argmax(dim=1).tolist()
+    assert arrays["weights.target"].tolist() == labels.tolist()
+    assert len(set(arrays["trivial.answer"])) == 1
+    student = measures["models"]["student"]
+    assert student["metrics"]["macro_f1"] == pytest.approx(f1_score(labels, arrays["student.answer"], average="macro"))
+    low, high = student["intervals"]["matthews"]
+    assert low < student["metrics"]["matthews"] < high
+    assert measures["slices"][0]["student"] is not None

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from understudy.data.measured import Documents, Images
+from understudy.data.measured import Documents, Labelled
 from understudy.evaluate.scoring import Scores, predicted, predictions
 from understudy.models.outputs import Outputs
 
@@ -179,7 +179,7 @@ def test_no_prediction_leaves_its_example_unmeasured_and_no_other():
 def test_images_come_once_each_and_again_when_timing_needs_more(tmp_path):
     np.save(tmp_path / "test.images.npy", np.arange(5 * 4, dtype=np.uint8).reshape(5, 1, 2, 2))
     np.save(tmp_path / "test.labels.npy", np.arange(5))
-    split = Images(tmp_path)
+    split = Labelled(tmp_path, "images")
     batches = list(split.batches(2))
     assert [len(batch.inputs) for batch in batches] == [2, 2, 1]
     assert split.batch_count(2) == 3

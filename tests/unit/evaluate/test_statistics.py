@@ -3,6 +3,8 @@ import pytest
 import scipy.stats
 
 from understudy.evaluate import statistics
+from understudy.evaluate.agreement import macro_f1
+from understudy.evaluate.intervals import least_score
 from understudy.evaluate.metrics import Unmeasured
 from understudy.evaluate.statistics import Bootstrap, resampled_sums
 
@@ -91,3 +93,58 @@ def test_no_share_is_taken_of_nothing():
     arrays = {"weights.tokens": np.ones(4), "teacher.nll": np.zeros(4), "student.nll": np.ones(4)}
     with pytest.raises(Unmeasured, match="the teacher's negative log-likelihood is 0"):
         Bootstrap(arrays, ["teacher", "student"]).difference("nll", "student", "teacher", 0.95)
+
+
+def answered(count, shares, seed=0):
+    """Per-example results of models that answer some shares of examples with their label, the others at random."""
+    generator = np.random.default_rng(seed)
+    target = generator.choice(3, count, p=[0.6, 0.3, 0.1])
+    guess, hardness = generator.integers(0, 3, count), generator.random(count)
+    arrays = {"weights.tokens": np.ones(count), "weights.target": target.astype(float)}
+    for role, share in shares.items():
+        answer = np.where(hardness + generator.normal(0, 0.05, count) < share, target, guess)
+        arrays |= {f"{role}.answer": answer.astype(float), f"{role}.correct": (answer == target).astype(float)}
+    return arrays
+
+
+def test_paired_differences_of_macro_f1_agree_with_scipy():
+    arrays = answered(300, {"teacher": 0.9, "student": 0.8})
+    target = arrays["weights.target"].astype(int)
+    answers = [arrays[f"{role}.answer"].astype(int) for role in ("student", "teacher")]
+
+    def difference(rows):
+        rows = rows.astype(int)
+        student, teacher = (macro_f1({"target": target[rows], "answer": one[rows]}) for one in answers)
+        return student - teacher
+
+    expected = scipy.stats.bootstrap(
+        (np.arange(300),),
+        difference,
+        vectorized=False,
+        method="percentile",
+        n_resamples=3000,
+        rng=np.random.default_rng(1),
+    )
+    seen = Bootstrap(arrays, ["student", "teacher"]).difference("macro_f1", "student", "teacher", 0.95)
+    assert seen.observed == pytest.approx(difference(np.arange(300)))
+    half = scipy.stats.t.ppf(0.975, 299) * expected.standard_error
+    low, high = expected.confidence_interval
+    noise = 1.5 * MONTE_CARLO * (high - low)
+    assert seen.low == pytest.approx(min(low, seen.observed - half), abs=noise)
+    assert seen.high == pytest.approx(max(high, seen.observed + half), abs=noise)
+
+
+@pytest.mark.parametrize(("metric", "width"), [("macro_f1", 1), ("matthews", 2)])
+def test_models_that_agree_on_all_examples_are_not_known_to_be_equal(metric, width):
+    arrays = answered(400, {"teacher": 0.9})
+    arrays |= {f"student.{name}": arrays[f"teacher.{name}"] for name in ("answer", "correct")}
+    seen = Bootstrap(arrays, ["student", "teacher"]).difference(metric, "student", "teacher", 0.95)
+    end = width * least_score(400, 0.95)
+    assert (seen.observed, seen.low, seen.high, seen.few) == (0, -end, end, "")
+
+
+def test_a_rare_label_is_too_few_examples_for_a_metric_of_answers():
+    bootstrap = Bootstrap(answered(200, {"student": 0.8, "teacher": 0.9}), ["student", "teacher"])
+    few = bootstrap.difference("macro_f1", "student", "teacher", 0.95).few
+    assert few.startswith("30 test examples of the rarest label are too few to tell: it takes 36")
+    assert bootstrap.difference("accuracy", "student", "teacher", 0.95).few == ""

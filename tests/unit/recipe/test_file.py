@@ -16,6 +16,7 @@ from understudy.recipe.file import completed, dump, from_values, load, read, sch
 from understudy.recipe.objectives import OBJECTIVES
 from understudy.recipe.overrides import split_overrides
 from understudy.recipe.sources import SOURCES, serving
+from understudy.recipe.tasks import TASKS
 from understudy.recipe.yaml import parse
 
 DIGITS = """\
@@ -141,7 +142,7 @@ BAD = {
         "seed: 3": "r.yaml:1: name: required, but missing",
     },
     "task: image-classification": {
-        "task: images": 'r.yaml:2: task: expected image-classification or causal-lm, got "images"',
+        "task: images": f'r.yaml:2: task: expected {", ".join([*TASKS][:-1])} or {[*TASKS][-1]}, got "images"',
     },
 }
 

@@ -13,7 +13,7 @@ import pytest
 from understudy.errors import UnderstudyError
 from understudy.evaluate.contents import Measures
 from understudy.recipe import Recipe
-from understudy.steps.measures import checked_measures
+from understudy.steps.measures import _check_right, checked_measures
 
 DIGESTS = {"teacher": "7" * 64, "student": "5" * 64}
 EXAMPLES = 3
@@ -307,3 +307,19 @@ def test_what_is_no_archive_of_arrays_is_refused(tmp_path: Path, check: Callable
     (write(tmp_path, measures(), arrays()) / "per_example.npz").write_bytes(content)
     with pytest.raises(UnderstudyError, match=r"^evaluate: per_example\.npz: "):
         check()
+
+
+@pytest.mark.parametrize(
+    ("answers", "right"),
+    [([0, 1, 2], [1, 1, 1]), ([0, 0.5, 1], [1, 0, 1]), ([0, -1, 1], [1, 0, 1]), ([0, 0, np.nan], [1, 1, np.nan])],
+)
+def test_answers_that_are_not_those_counted_as_right_are_refused(answers: list[float], right: list[float]) -> None:
+    tokens, targets = np.ones(3), np.array([0.0, 1.0, 1.0])
+    arrays = {"a.answer": np.array(answers), "a.correct": np.array(right), "a.nll": np.ones(3)}
+    with pytest.raises(UnderstudyError, match="the answers of a are not those that are counted as right"):
+        _check_right(arrays, "a", tokens, targets)
+
+
+def test_answers_that_are_those_counted_as_right_are_taken_over() -> None:
+    arrays = {"a.answer": np.array([0, 0, np.nan]), "a.correct": np.array([1, 0, np.nan]), "a.nll": np.ones(3)}
+    _check_right(arrays, "a", np.ones(3), np.array([0.0, 1.0, 1.0]))

@@ -173,11 +173,14 @@ def _rows(columns: set[str], file: Any) -> Iterator[Row]:
 
 
 def _record(columns: Columns, name: str, row: Row, split: Split | None, labels: list[str] | None) -> Raw | Broken:
-    contents = {field: _bytes(row[column]) for field, column in columns.items() if field != "label"}
-    for field, content in contents.items():
-        if content is None:
-            return Broken(name, f"column {columns[field]} holds no {'bytes' if field == 'image' else 'text'}")
-    (_, content), *others = contents.items()
+    contents = dict[str, bytes]()
+    for field, column in columns.items():
+        if field != "label":
+            content = _bytes(row[column])
+            if content is None:
+                return Broken(name, f"column {column} holds no {'bytes' if field == 'image' else 'text'}")
+            contents[field] = content
+    (_, first), *others = contents.items()
     label = row[columns["label"]] if "label" in columns else None
     if label is None and "label" in columns:
         return Broken(name, f"column {columns['label']} is null")
@@ -185,7 +188,7 @@ def _record(columns: Columns, name: str, row: Row, split: Split | None, labels: 
         if not 0 <= label < len(labels):  # the library writes -1 for a missing label
             return Broken(name, f"column {columns['label']} is {label}, and only 0 to {len(labels) - 1} have a name")
         label = labels[label]
-    return Raw(name, content, None if label is None else str(label), split, dict(others))
+    return Raw(name, first, None if label is None else str(label), split, dict(others))
 
 
 def _bytes(value: Any) -> bytes | None:
