@@ -23,8 +23,6 @@ def check_student_names(work: Work) -> None:
         return
     if model.trust_remote_code:  # only jobs run this code: this process has credentials
         return
-    from torch import nn
-
     from understudy.models.build import empty_model
     from understudy.objectives.objective import Context, extras_of, objective
     from understudy.train.naming import check_names
@@ -33,9 +31,6 @@ def check_student_names(work: Work) -> None:
         description = foreseen(model, read_facts(work.input("examples")), "student.model", "new")
     except Unreachable:  # an error only when it is fetched, unless it is cached by then
         return
-    learns: nn.Module = nn.Module()
-    if not extras_of(objectives):
-        learns = objective(objectives, Context(train, work.recipe.seed))
-    elif train.optimizer.no_decay:  # ranks know the teacher's shapes, and with them the objectives' parameters
-        train = train.model_copy(update={"optimizer": train.optimizer.model_copy(update={"no_decay": None})})
-    check_names(empty_model(description, "student.model"), learns, train, "student.train")
+    # Only ranks know the teacher's shapes, on which the parameters of an objective with extras depend.
+    student_objective = None if extras_of(objectives) else objective(objectives, Context(train, work.recipe.seed))
+    check_names(empty_model(description, "student.model"), student_objective, train, "student.train")
