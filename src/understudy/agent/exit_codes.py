@@ -40,9 +40,9 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
         return 0
     reason = eviction.read_text() if eviction.exists() else ""
     if failures is None:
-        return _without_word(reason)
-    word = eviction.with_name(ATTEMPT)
-    attempt = word.read_text() if word.exists() else ""
+        return _without_failures(reason)
+    attempt_file = eviction.with_name(ATTEMPT)
+    attempt = attempt_file.read_text() if attempt_file.exists() else ""
     # A new attempt renames the folder of the one before. A node that was cut off and comes back would otherwise end the
     # new attempt with the failure of its old ranks.
     if attempt and not (Path(spec.folder) / attempt).is_dir():
@@ -57,7 +57,7 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
     return outcome.exit_code
 
 
-def _without_word(reason: str) -> int:
+def _without_failures(reason: str) -> int:
     """The exit code of a node whose ranks did not fail themselves."""
     if reason == ABANDONED:
         return STOPPED_AT_CHECKPOINT
