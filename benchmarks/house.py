@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy.imports import import_statements
+
 LONG = 40  # lines of a function, signature and docstring included
 MOST = 0.15  # of the package's lines, in the files of one folder
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pragma)")
@@ -101,16 +103,9 @@ def imports(found: list[Module]) -> Graph:
 
 
 def _imported(tree: ast.AST, names: set[str]) -> Iterator[str]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in names else node.module for name in inner)
-        else:
-            yield from _imported(node, names)
+    for statement in import_statements(tree):
+        for name in statement.candidates[1:] or [statement.module]:
+            yield name if name in names else statement.module
 
 
 def reachable(graph: Graph, start: str) -> set[str]:

@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 from packaging.requirements import Requirement
 
 from understudy import __version__
+from understudy.imports import import_statements
 from understudy.store.files import sha256
 
 PACKAGE = "understudy"
@@ -189,13 +190,7 @@ def _imported(statements: Mapping[str, ast.stmt]) -> list[str]:
 
 
 def _imports(tree: ast.AST) -> list[str]:
-    imported = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return imported
+    return [name for statement in import_statements(tree) for name in statement.candidates]
 
 
 def _strip(tree: ast.AST) -> None:

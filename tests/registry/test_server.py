@@ -126,7 +126,7 @@ def _files(server: Server) -> list[Path]:
     [
         ("http://[::1", "this is not an address"),
         ("postgresql://u:p@h:abc/x", "this is not an address"),
-        ("foo://host", "MLflow knows no foo://"),
+        ("foo://host", "MLflow does not support foo://; it supports databricks, file, http, "),
     ],
 )
 def test_an_address_that_cannot_be_one_is_wrong_input(tmp_path: Path, uri: str, message: str) -> None:

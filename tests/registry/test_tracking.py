@@ -4,7 +4,7 @@ import pytest
 
 from tests.registry.submitted import Server, connect
 from understudy.errors import UnderstudyError
-from understudy.registry import over_mlflow, over_rest
+from understudy.registry import tracking
 from understudy.registry.client import server_at
 from understudy.registry.tracking import PARAMS, TrackingServer, Value, Version
 
@@ -40,8 +40,7 @@ def test_a_run_is_made_found_and_ended(uri: str) -> None:
 def test_experiments_of_all_pages_are_listed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     server: TrackingServer = server_at(uri)
     made = {server.experiment(f"page-{number}") for number in range(5)}
-    monkeypatch.setattr(over_mlflow, "PAGE", 2)
-    monkeypatch.setattr(over_rest, "LISTED", 2)
+    monkeypatch.setattr(tracking, "LISTED", 2)
     assert made <= set(server.experiments())
 
 

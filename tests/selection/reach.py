@@ -14,6 +14,8 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
+from understudy.imports import import_statements
+
 ROOTS = {"understudy": "src/understudy", "understudy_server": "server/src/understudy_server"}
 ROOTS |= {"tests": "tests", "benchmarks": "benchmarks"}
 ROOTS |= {f"understudy.{name}": name for name in ("pipelines", "components", "recipes")}  # links in the package
@@ -95,8 +97,9 @@ class Reach:
     def _read(self, name: str) -> set[str]:
         source = ast.parse((self.tree.root / name).read_bytes())
         found = set[str]()
-        for module in _imports(source, PurePosixPath(name)):
-            found |= self._module(module)
+        for statement in import_statements(source, _package(PurePosixPath(name))):
+            for dotted in statement.candidates:
+                found |= self._module(dotted)
         for text, is_path in _strings(source):
             found |= self._string(text, name, is_path)
         if _starts_command(source):
@@ -141,25 +144,9 @@ class Reach:
         return self.tree.below(folder.rstrip("/")) if folder else {name}
 
 
-def _imports(source: ast.AST, path: PurePosixPath) -> Iterator[str]:
-    """Dotted names that may be modules; imports for type checking alone are left out."""
-    for node in ast.iter_child_nodes(source):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = _absolute(node, path)
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-        else:
-            yield from _imports(node, path)
-
-
-def _absolute(node: ast.ImportFrom, path: PurePosixPath) -> str:
-    if not node.level:
-        return node.module or ""
-    parts = path.parts[path.parts.index("src") + 1 if "src" in path.parts else 0 :][: -node.level]
-    return ".".join([*parts, *([node.module] if node.module else [])])
+def _package(path: PurePosixPath) -> str:
+    """The dotted name of a module's package."""
+    return ".".join(path.parts[path.parts.index("src") + 1 if "src" in path.parts else 0 : -1])
 
 
 def _strings(source: ast.AST) -> Iterator[tuple[str, bool]]:

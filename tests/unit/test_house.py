@@ -1,4 +1,6 @@
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,14 @@ def test_cycles_and_chains_are_found_through_imports_inside_functions(toy: list[
     assert cycles(graph) == [{"toy.a", "toy.b"}]
     assert longest_chain(graph) == ["toy.top", "toy.a", "toy.under.low"]
     assert {module.name: module.code for module in toy}["toy.under.low"] == 1
+
+
+def test_contributing_gives_the_order_of_layers_that_the_linter_checks() -> None:
+    contracts = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    checked = [layer.split(" : ") for layer in contracts[0]["layers"]]
+    written = re.search(r"Imports point one way: ([^.]*)\.", Path("CONTRIBUTING.md").read_text())
+    assert written
+    assert [re.split(r",\s+", layer) for layer in re.split(r"\s+->\s+", written[1])] == checked
 
 
 TASKS_HOMES = ("tasks/", "data/sources/", "recipe/tasks.py")

@@ -5,7 +5,6 @@ was. So the node agent translates the outcomes of its ranks into such a code.
 """
 
 import logging
-import re
 import signal
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from understudy.agent.eviction import ABANDONED, ATTEMPT
 from understudy.errors import FAILED, STOPPED, UnderstudyError
+from understudy.host_memory import memory_limit, oom_kills
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 
@@ -40,9 +40,9 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
         return 0
     reason = eviction.read_text() if eviction.exists() else ""
     if failures is None:
-        return _without_word(reason)
-    word = eviction.with_name(ATTEMPT)
-    attempt = word.read_text() if word.exists() else ""
+        return _without_failures(reason)
+    attempt_file = eviction.with_name(ATTEMPT)
+    attempt = attempt_file.read_text() if attempt_file.exists() else ""
     # A new attempt renames the folder of the one before. A node that was cut off and comes back would otherwise end the
     # new attempt with the failure of its old ranks.
     if attempt and not (Path(spec.folder) / attempt).is_dir():
@@ -57,7 +57,7 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
     return outcome.exit_code
 
 
-def _without_word(reason: str) -> int:
+def _without_failures(reason: str) -> int:
     """The exit code of a node whose ranks did not fail themselves."""
     if reason == ABANDONED:
         return STOPPED_AT_CHECKPOINT
@@ -76,10 +76,10 @@ def _outcome(spec: JobSpec, rank: int, code: int, attempt: str) -> Outcome:
 
 
 def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
-    limit = _killed_for_memory() if code == -signal.SIGKILL else None
-    if limit:
+    # Kubernetes reports OOMKilled only if the container's first process was killed, which is this agent.
+    if code == -signal.SIGKILL and oom_kills():
         message = (
-            f"rank {rank} ran out of memory (OOMKilled): its pod's limit is {limit}. Raise {spec.section}.memory, "
+            f"rank {rank} ran out of memory (OOMKilled): {_pod_limit()}. Raise {spec.section}.memory, "
             "or take a smaller batch_size, larger gradient_accumulation_steps or strategy fsdp."
         )
         return Outcome(FAILED, message, "reported")
@@ -92,19 +92,6 @@ def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
     return Outcome(FAILED, f"rank {rank} ended with exit code {code} and no outcome", "unreported")
 
 
-def _killed_for_memory() -> str | None:
-    """The memory limit of this container, if one of its processes was OOM-killed (cgroups, version 2 or 1).
-
-    Kubernetes reports OOMKilled only if the container's first process was killed, which is this agent.
-    """
-    for events, limit in (
-        ("memory.events", "memory.max"),
-        ("memory/memory.oom_control", "memory/memory.limit_in_bytes"),
-    ):
-        path = Path("/sys/fs/cgroup") / events
-        if path.exists():
-            count = re.search(r"^oom_kill (\d+)", path.read_text(), re.MULTILINE)
-            if count and int(count[1]):
-                allowed = (Path("/sys/fs/cgroup") / limit).read_text().strip()
-                return f"{int(allowed) / 2**20:,.0f} MiB" if allowed.isdigit() else allowed
-    return None
+def _pod_limit() -> str:
+    limit = memory_limit()
+    return f"its pod's limit is {limit / 2**20:,.0f} MiB" if limit else "its pod has no limit, and its node is full"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import machinery, util
 from pathlib import Path
 
+from understudy.imports import import_statements
 from understudy.models.architectures import meant
 from understudy.revision import PACKAGE, distributions, version
 from understudy.store.files import sha256
@@ -167,8 +168,4 @@ def _imports_of(file: Path) -> list[str]:
 
 def _imports(source: str | bytes) -> Iterator[str]:
     """Top-level names of a source's absolute imports."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+    return (statement.module.partition(".")[0] for statement in import_statements(ast.parse(source)))

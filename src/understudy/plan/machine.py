@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from understudy.errors import InputError
+from understudy.host_memory import available_memory
 from understudy.plan.hardware import Hardware
 from understudy.plan.job import Job
-from understudy.train.memory import available_memory
 from understudy.train.precision import BF16_FROM, FLOAT8_FROM
 
 CLUSTER = "H100"

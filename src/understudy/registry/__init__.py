@@ -1,8 +1,8 @@
 """MLflow's client side: recording, registration and promotion. No other package here uses MLflow.
 
 server      the server's address, and the form of it that may be shown
-tracking    the protocol of a tracking server
-client      selects its implementation: over_rest (REST), over_mlflow (MLflow's client), local (the same, with a cache)
+tracking    a tracking server, whichever client it is used with
+client      selects the client: over_rest (REST), over_mlflow (MLflow's client), local (the same, with a cache)
 names       the tags and aliases written to MLflow
 recorder    the live record of a pipeline run in MLflow; curves streams its points
 champion    the version that a student has to beat, and its files

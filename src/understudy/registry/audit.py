@@ -83,7 +83,7 @@ def _checked(line: str, number: int, previous: str) -> str:
         content = json.loads(line)
         written = json.dumps(content)
         digest = content.pop("digest")
-        said = content["number"], content["previous"]
+        position = content["number"], content["previous"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnderstudyError(f"audit, line {number}: this is no entry of an audit") from error
     # The digest covers the parsed line. If a key occurs twice, another parser may use the other value.
@@ -91,8 +91,8 @@ def _checked(line: str, number: int, previous: str) -> str:
         raise UnderstudyError(f"audit, line {number}: it was changed; the server writes the same content otherwise")
     if digest != _digest(content):
         raise UnderstudyError(f"audit, line {number}: it was changed; its digest is that of another content")
-    if said[0] != number:
-        raise UnderstudyError(f"audit, line {number}: it is entry {said[0]}; entries were removed, added or moved")
-    if said[1] != previous:
+    if position[0] != number:
+        raise UnderstudyError(f"audit, line {number}: it is entry {position[0]}; entries were removed, added or moved")
+    if position[1] != previous:
         raise UnderstudyError(f"audit, line {number}: it followed another entry; the one before was made anew")
     return str(digest)

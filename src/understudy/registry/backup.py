@@ -32,15 +32,15 @@ def back_up(vault: Vault, dump: Path, version: str, files: Bucket, tell: Callabl
         files: the server's file storage.
         tell: called with each omitted file and the reason.
     """
-    known, listed = by_path(vault.newest(KIND)), files.listed("")
-    if not listed and any(path.startswith(FILES) for path in known):
+    backed_up, listed = by_path(vault.newest(KIND)), files.listed("")
+    if not listed and any(path.startswith(FILES) for path in backed_up):
         raise UnderstudyError(
             f"{files.url}: no file is there, and the newest snapshot has some; is it the right place?"
         )
     entries = [vault.add(dump, DATABASE)]
     with tempfile.TemporaryDirectory() as folder:
         for name, (size, changed) in sorted(listed.items()):
-            before = known.get(FILES + name)
+            before = backed_up.get(FILES + name)
             if before and (before.size, before.changed) == (size, changed) and vault.holds(before):
                 entries.append(before)
                 continue
@@ -91,11 +91,11 @@ def restore(vault: Vault, snapshot: Snapshot, dump: Path, files: Bucket) -> None
     if database is None:
         raise vault.changed(snapshot.name, f"it has no file {DATABASE!r}")
     wanted = {entry.path.removeprefix(FILES): entry for entry in snapshot.entries if entry.path.startswith(FILES)}
-    there = files.listed("")
-    strangers = sorted(there.keys() - wanted.keys())
+    existing = files.listed("")
+    strangers = sorted(existing.keys() - wanted.keys())
     if dump.exists() or strangers:
-        found = dump if dump.exists() else f"{files.url}: {strangers[0]}"
-        raise InputError(f"{found} is there already; a registry is restored into an empty place")
+        obstacle = dump if dump.exists() else f"{files.url}: {strangers[0]}"
+        raise InputError(f"{obstacle} is there already; a registry is restored into an empty place")
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder) / "file"
         for name, entry in wanted.items():

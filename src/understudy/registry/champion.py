@@ -118,8 +118,12 @@ def _with_credentials_only_for(used: str, uri: str) -> str:
 
     The other addresses come from files of the store, or of its backup: write access there must not yield credentials.
     """
-    parts, own = urlsplit(uri), urlsplit(used)
-    if database(uri) or (parts.scheme, parts.hostname, parts.port) == (own.scheme, own.hostname, own.port):
+    parts, used_parts = urlsplit(uri), urlsplit(used)
+    if database(uri) or (parts.scheme, parts.hostname, parts.port) == (
+        used_parts.scheme,
+        used_parts.hostname,
+        used_parts.port,
+    ):
         return uri
     return urlunsplit(parts._replace(netloc=f"@{parts.netloc.rpartition('@')[2]}"))
 
@@ -148,5 +152,5 @@ def registered_digests(uri: str) -> set[str]:
     if path and not path.exists():
         return set()
     tags = [version.tags for version in server_at(uri).versions()]
-    said = {own[tag] for own in tags for tag in {DIGEST, TEACHER} & own.keys()}
-    return {digest for digest in said if HEXADECIMAL.fullmatch(digest)}  # other values name no object
+    digests = {version[tag] for version in tags for tag in {DIGEST, TEACHER} & version.keys()}
+    return {digest for digest in digests if HEXADECIMAL.fullmatch(digest)}  # other values name no object

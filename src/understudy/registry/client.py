@@ -1,8 +1,4 @@
-"""Selection of the client for a tracking server, only in this module.
-
-REST is preferred: importing MLflow takes seconds, and its client alone takes more memory than the rest of a launcher,
-which runs for hours beside its job. MLflow's own client is used otherwise, and always for files.
-"""
+"""Selection of the client for a tracking server, only in this module: REST where it can be used (see tracking.py)."""
 
 import os
 
@@ -22,7 +18,7 @@ def server_at(uri: str) -> TrackingServer:
     is_web = uri.startswith(("http://", "https://"))
     if is_web and not any(os.environ.get(name) not in (None, "", POD) for name in CLOUDS):
         return OverRest(uri)
-    return _asked_by_mlflow(uri)
+    return _over_mlflow(uri)
 
 
 def mlflow_at(uri: str) -> OverMlflow:
@@ -32,8 +28,8 @@ def mlflow_at(uri: str) -> OverMlflow:
         UnderstudyError: the server does not respond.
     """
     server_at(uri).check()
-    return _asked_by_mlflow(uri)
+    return _over_mlflow(uri)
 
 
-def _asked_by_mlflow(uri: str) -> OverMlflow:
+def _over_mlflow(uri: str) -> OverMlflow:
     return LocalDatabase(uri) if database(uri) else OverMlflow(uri)

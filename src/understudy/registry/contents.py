@@ -27,8 +27,8 @@ def checked_versions(uri: str) -> Iterator[tuple[Version, bool]]:
     versions = [version for version in server.versions() if DIGEST in version.tags]
     aliases = {name: server.aliases(name) for name in {version.name for version in versions}}
     for version in versions:
-        own = aliases[version.name]
-        if path or version.number in {own.get(CHALLENGER), own.get(CHAMPION)}:
+        of_model = aliases[version.name]
+        if path or version.number in {of_model.get(CHALLENGER), of_model.get(CHAMPION)}:
             yield version, _is_whole(uri, version)
 
 

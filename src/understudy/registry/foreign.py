@@ -95,9 +95,13 @@ def _checked(champion: Foreign, folder: Path, count: int, labels: int) -> "tuple
 
     kind = next((kind for kind in KINDS if (folder / f"{kind}.npy").is_file()), "")
     if kind:
-        found = np.load(folder / f"{kind}.npy", allow_pickle=False)
+        predictions = np.load(folder / f"{kind}.npy", allow_pickle=False)
         shape = (count, labels) if kind == "probabilities" else (count,)
         low, high = {"labels": (0, labels - 1), "probabilities": (0.0, 1.001)}.get(kind, (0.0, float("inf")))
-        if found.shape == shape and found.dtype.kind in "if" and np.all((found >= low) & (found <= high)):
-            return kind, found
+        if (
+            predictions.shape == shape
+            and predictions.dtype.kind in "if"
+            and np.all((predictions >= low) & (predictions <= high))
+        ):
+            return kind, predictions
     raise UnderstudyError(f"{champion.words}, did not answer each test example")

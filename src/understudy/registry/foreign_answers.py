@@ -105,21 +105,21 @@ def _table(column: str, values: Sequence[Any]) -> Any:
     return pd.DataFrame({column: list(values)})
 
 
-def _read(said: Any, labels: list[str], count: int) -> tuple[str, NDArray[Any]]:
+def _read(output: Any, labels: list[str], count: int) -> tuple[str, NDArray[Any]]:
     """Parse predictions for images: a column for each label, a column `label`, a list of labels, or probabilities."""
-    columns = [str(name) for name in said.columns] if hasattr(said, "columns") else []
+    columns = [str(name) for name in output.columns] if hasattr(output, "columns") else []
     if set(labels) <= set(columns):
-        said.columns = columns
-        return "probabilities", _probabilities(said[labels].to_numpy(), count, len(labels))
+        output.columns = columns
+        return "probabilities", _probabilities(output[labels].to_numpy(), count, len(labels))
     if columns:
         if "label" not in columns and len(columns) != 1:
             raise Misfit(f"its columns {', '.join(columns[:5])} are neither the labels, nor is one of them `label`")
-        said = said["label" if "label" in columns else said.columns[0]].to_numpy()
-    found = np.asarray(said)
-    if found.ndim == 2 and found.shape[1] > 1:
-        return "probabilities", _probabilities(found, count, len(labels))
+        output = output["label" if "label" in columns else output.columns[0]].to_numpy()
+    values = np.asarray(output)
+    if values.ndim == 2 and values.shape[1] > 1:
+        return "probabilities", _probabilities(values, count, len(labels))
     places = {label: place for place, label in enumerate(labels)}
-    names = [_name(value) for value in found.ravel()]
+    names = [_name(value) for value in values.ravel()]
     unknown = [name for name in names if name not in places]
     if len(names) != count or unknown:
         seen = f"{unknown[0]!r}, which is no label of this run's data" if unknown else f"{len(names)} answers"
@@ -132,19 +132,19 @@ def _name(value: Any) -> str:
     return str(int(value)) if isinstance(value, float | np.floating) and float(value).is_integer() else str(value)
 
 
-def _probabilities(found: NDArray[Any], count: int, labels: int) -> NDArray[np.float64]:
-    if found.shape != (count, labels):
-        raise Misfit(f"its answers have the shape {found.shape}, and {count} images have {labels} labels each")
-    shares = found.astype(np.float64)
+def _probabilities(values: NDArray[Any], count: int, labels: int) -> NDArray[np.float64]:
+    if values.shape != (count, labels):
+        raise Misfit(f"its answers have the shape {values.shape}, and {count} images have {labels} labels each")
+    shares = values.astype(np.float64)
     if not np.isfinite(shares).all() or shares.min() < 0 or np.abs(shares.sum(axis=1) - 1).max() > SUM:
         raise Misfit("its answers are no probabilities: they do not add up to 1 for each image (are they logits?)")
     return shares
 
 
-def _bits_per_byte(said: Any) -> NDArray[np.float64]:
-    if "bits_per_byte" not in getattr(said, "columns", ()):
+def _bits_per_byte(output: Any) -> NDArray[np.float64]:
+    if "bits_per_byte" not in getattr(output, "columns", ()):
         raise Misfit("it answers texts without a column bits_per_byte, and nothing else can be compared")
-    return np.asarray(said["bits_per_byte"].to_numpy(), dtype=np.float64)
+    return np.asarray(output["bits_per_byte"].to_numpy(), dtype=np.float64)
 
 
 def main(model: str, folder: str) -> None:
@@ -152,11 +152,11 @@ def main(model: str, folder: str) -> None:
     import mlflow.pyfunc
 
     try:
-        kind, found = answers(mlflow.pyfunc.load_model(model), Path(folder))
+        kind, predictions = answers(mlflow.pyfunc.load_model(model), Path(folder))
     except Misfit as error:
         Path(folder, "misfit.txt").write_text(str(error), encoding="utf-8")
         sys.exit(2)
-    np.save(Path(folder, f"{kind}.npy"), found, allow_pickle=False)
+    np.save(Path(folder, f"{kind}.npy"), predictions, allow_pickle=False)
 
 
 if __name__ == "__main__":

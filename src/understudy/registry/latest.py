@@ -18,10 +18,10 @@ def latest_page(uri: str) -> str | None:
     """
     server = server_at(uri)
     experiments, of_pipeline = server.experiments(), f"tags.`{STEP}` = '{PARENT}'"
-    found = server.runs(experiments, of_pipeline)
-    if not found:
+    runs = server.runs(experiments, of_pipeline)
+    if not runs:
         return None
-    others = set(server.runs(experiments, f"{of_pipeline} and attributes.status != 'FINISHED'"))
-    shown = (run_id for run_id in found[:LOOKED_AT] if run_id in others or server.has_metrics(run_id))
-    chosen = next(shown, found[0])
+    unfinished = set(server.runs(experiments, f"{of_pipeline} and attributes.status != 'FINISHED'"))
+    shown = (run_id for run_id in runs[:LOOKED_AT] if run_id in unfinished or server.has_metrics(run_id))
+    chosen = next(shown, runs[0])
     return run_page(uri, server.experiment_of(chosen), chosen)

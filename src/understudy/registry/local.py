@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import InputError, disk_errors
-from understudy.registry.over_mlflow import OverMlflow, connect
+from understudy.registry.over_mlflow import OverMlflow, T, connect
 from understudy.registry.relocation import location_beside, relocate
 from understudy.registry.server import SQLITE, database, translated
 from understudy.store.files import read_json, write_json
@@ -24,7 +24,7 @@ HEADER = 100  # bytes; the SQLite file format, section 1.3: the change counter i
 
 
 class LocalDatabase(OverMlflow):
-    """See TrackingServer."""
+    """A SQLite database and its files."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
@@ -60,18 +60,18 @@ class LocalDatabase(OverMlflow):
         if self._path.exists():
             relocate(self._path)
 
-    def _answer(self, question: str, ask: "Callable[[MlflowClient], dict[str, str]]") -> dict[str, str] | None:
+    def _read(self, query: str, read: "Callable[[MlflowClient], T]") -> T | None:
         if not self._path.exists():
             return None
-        memory, state = self._path.with_name(f"{self._path.name}.answers.json"), _state(self._path)
-        known = read_json(memory) or {}
-        answers = known["answers"] if known.get("state") == state else {}
-        if question not in answers:
-            answers[question] = super()._answer(question, ask)
+        cache, state = self._path.with_name(f"{self._path.name}.answers.json"), _state(self._path)
+        cached = read_json(cache) or {}
+        results = cached["answers"] if cached.get("state") == state else {}
+        if query not in results:
+            results[query] = super()._read(query, read)
             # The state before the query: any later write makes the result stale.
-            write_json(memory, {"state": state, "answers": answers})
-        answer: dict[str, str] | None = answers[question]
-        return answer
+            write_json(cache, {"state": state, "answers": results})
+        result: T | None = results[query]
+        return result
 
 
 def _state(path: Path) -> list[Any]:
@@ -84,7 +84,7 @@ def _state(path: Path) -> list[Any]:
 
 
 def _create(path: Path) -> None:
-    """Create the local database aside and link it into place: one of two processes wins, a killed one leaves none."""
+    """Create the local database aside and link it into place: of two processes one wins; a killed one leaves none."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -95,5 +95,5 @@ def _create(path: Path) -> None:
         except FileExistsError:
             pass
         finally:
-            for left in aside.parent.glob(f"{aside.name}*"):
-                left.unlink()
+            for file in aside.parent.glob(f"{aside.name}*"):
+                file.unlink()

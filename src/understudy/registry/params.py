@@ -23,16 +23,16 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
 
     Sections in a list are named by their type; other lists stay whole, as JSON.
     """
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            by_path |= flat(value, f"{prefix}{key}.")
         elif by_type := _by_type(value):
-            found |= flat(by_type, f"{prefix}{key}.")
+            by_path |= flat(by_type, f"{prefix}{key}.")
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            found[f"{prefix}{key}"] = public_uri(text) if "://" in text else text
-    return found
+            by_path[f"{prefix}{key}"] = public_uri(text) if "://" in text else text
+    return by_path
 
 
 def _by_type(value: object) -> dict[str, Mapping[str, object]]:
@@ -40,5 +40,5 @@ def _by_type(value: object) -> dict[str, Mapping[str, object]]:
     if not isinstance(value, list):
         return {}
     sections = [entry for entry in value if isinstance(entry, Mapping)]
-    found = {entry["type"]: entry for entry in sections if "type" in entry}
-    return found if len(found) == len(value) else {}
+    by_type = {entry["type"]: entry for entry in sections if "type" in entry}
+    return by_type if len(by_type) == len(value) else {}

@@ -40,18 +40,18 @@ def token() -> str | None:
     """
     if os.environ.get(SETTING) != POD:
         return None
-    place = Path(os.environ.get(PLACE, FOLDER))
-    return _from(place / "token") if place.is_dir() else REQUESTED.get()
+    folder = Path(os.environ.get(PLACE, FOLDER))
+    return _from(folder / "token") if folder.is_dir() else REQUESTED.get()
 
 
 def _from(path: Path) -> str:
     try:
-        found = path.read_text().strip()  # for each request: the kubelet replaces it during the run
+        token_text = path.read_text().strip()  # for each request: the kubelet replaces it during the run
     except OSError as error:
         raise UnderstudyError(f"{path}: there is no token for MLflow ({error.strerror}); mount one there") from error
-    if not found:
+    if not token_text:
         raise UnderstudyError(f"{path}: is empty; mount a token for MLflow there")
-    return found
+    return token_text
 
 
 class Requested:
@@ -76,29 +76,29 @@ REQUESTED = Requested()
 
 def _requested() -> str:
     """Request a token of the pod's service account that expires with the pod (authentication.k8s.io/v1)."""
-    who = _payload(in_pod.token()).get("kubernetes.io", {})
-    if not {"namespace", "serviceaccount", "pod"} <= who.keys():
+    claims = _payload(in_pod.token()).get("kubernetes.io", {})
+    if not {"namespace", "serviceaccount", "pod"} <= claims.keys():
         raise UnderstudyError("the pod's token does not say of which pod it is; mount a projected one")
-    pod = {"kind": "Pod", "apiVersion": "v1", **who["pod"]}
+    pod = {"kind": "Pod", "apiVersion": "v1", **claims["pod"]}
     spec = {"audiences": [AUDIENCE], "expirationSeconds": LIFE, "boundObjectRef": pod}
-    path = f"/api/v1/namespaces/{who['namespace']}/serviceaccounts/{who['serviceaccount']['name']}/token"
+    path = f"/api/v1/namespaces/{claims['namespace']}/serviceaccounts/{claims['serviceaccount']['name']}/token"
     try:
-        answer = in_pod.post(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+        response = in_pod.post(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
     except Forbidden as error:
-        account = who["serviceaccount"]["name"]
+        account = claims["serviceaccount"]["name"]
         raise Forbidden(
             f"{error}. A task of KFP signs in to MLflow with a token that it asks for: let {account} create "
             "serviceaccounts/token of itself, as manifests/components/kfp and kubeflow-profile do "
             "(docs/operating/kfp.md)"
         ) from error
-    return str(answer["status"]["token"])
+    return str(response["status"]["token"])
 
 
 def _payload(signed: str) -> dict[str, Any]:
     """The claims of a token (RFC 7519); its recipient verifies the signature."""
     try:
         part = signed.split(".")[1]
-        found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (ValueError, IndexError) as error:
         raise UnderstudyError("the pod's token cannot be read; is it one of a service account?") from error
-    return found
+    return claims

@@ -42,7 +42,7 @@ def send_profile(server: OverMlflow, run_id: str, run: Run, step: str) -> None:
 
 def _figures(profile: Profile) -> dict[str, float]:
     mfu = {} if profile["mfu"] is None else {"mfu": profile["mfu"]}
-    found = {
+    figures = {
         "step_seconds": profile["seconds"],
         "recorded_step_seconds": profile["recorded_seconds"],
         "sent_seconds": profile["sent"],
@@ -51,7 +51,7 @@ def _figures(profile: Profile) -> dict[str, float]:
         **{f"{kind}_seconds": seconds for kind, seconds in profile["kinds"].items()},
         **mfu,
     }
-    return {f"{FOLDER}/{name}": value for name, value in found.items()}
+    return {f"{FOLDER}/{name}": value for name, value in figures.items()}
 
 
 def _copy(trace: Path, folder: Path) -> None:

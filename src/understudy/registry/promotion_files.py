@@ -56,7 +56,7 @@ class Policy(BaseModel):
                 raise ValueError(f"{name} and {other} look like one person; give one of them another name")
         keys = {name: _public_key(name, text).public_bytes_raw() for name, text in value.items()}
         for name, key in keys.items():
-            same = [other for other, found in keys.items() if found == key and other != name]
+            same = [other for other, other_key in keys.items() if other_key == key and other != name]
             if same:
                 raise ValueError(f"{name} and {same[0]} have one key; each person has a key of their own")
         return value
@@ -125,13 +125,13 @@ def promotions(folder: Path) -> dict[Path, Promotion]:
         raise InputError(f"{folder}: there is no such folder; it holds {POLICY} and a file per model")
     for stray in folder.glob("*.yml"):
         raise InputError(f"{stray}: it would not be read; call it {stray.stem}.yaml")
-    found = {path: read(path) for path in sorted(folder.glob("*.yaml")) if path.name not in OTHERS}
+    by_file = {path: read(path) for path in sorted(folder.glob("*.yaml")) if path.name not in OTHERS}
     first: dict[str, Path] = {}
-    for path, promotion in found.items():
+    for path, promotion in by_file.items():
         other = first.setdefault(promotion.model, path)
         if other != path:
             raise InputError(f"{path}: {promotion.model} is promoted in {other.name} too; leave one of the two")
-    return found
+    return by_file
 
 
 def read(path: Path) -> Promotion:

@@ -24,13 +24,13 @@ def problems(promotion: Promotion, rules: Policy, server: TrackingServer, now: f
         now: Unix seconds.
     """
     versions = {version.number: version for version in server.versions() if version.name == promotion.model}
-    found = versions.get(promotion.version)
-    if found is None:
+    candidate = versions.get(promotion.version)
+    if candidate is None:
         listed = ", ".join(sorted(versions, key=int)) or "none at all"
         return [f"the registry has no version {promotion.version} of {promotion.model}, but {listed}"]
     same = [version.created for version in versions.values() if version.tags.get(DIGEST) == promotion.digest]
-    first = min([found.created, *same])  # a model registered again is as old as before
-    return [*_misfits(promotion, found, rules, now - first), *_lacking_approvals(promotion, rules)]
+    first = min([candidate.created, *same])  # a model registered again is as old as before
+    return [*_misfits(promotion, candidate, rules, now - first), *_lacking_approvals(promotion, rules)]
 
 
 def apply(
@@ -57,21 +57,21 @@ def apply(
     refused = {path: problems(promotion, rules, server, now) for path, promotion in wished.items()}
     if any(refused.values()):
         raise InputError("\n".join(printable(f"{path}: {text}") for path, texts in refused.items() for text in texts))
-    said: list[str] = []
+    changes: list[str] = []
     for promotion in wished.values():
         before = server.aliases(promotion.model).get(CHAMPION)
         if before == promotion.version:
             differing = _changed(promotion, files)
             if change and differing:
-                raise UnderstudyError("\n".join([*differing, *(f"moved before: {line}" for line in said)]))
-            said += differing
+                raise UnderstudyError("\n".join([*differing, *(f"moved before: {line}" for line in changes)]))
+            changes += differing
             continue
         was = f"it was version {before}" if before else "it had none"
         if change:
-            _promote(promotion, before, server, files, said)
+            _promote(promotion, before, server, files, changes)
         verb = "is the champion now" if change else "is to be the champion"
-        said.append(f"{promotion.model}: version {promotion.version} {verb}; {was}")
-    return said + _without_a_file(server, {promotion.model for promotion in wished.values()})
+        changes.append(f"{promotion.model}: version {promotion.version} {verb}; {was}")
+    return changes + _without_a_file(server, {promotion.model for promotion in wished.values()})
 
 
 def _changed(promotion: Promotion, files: Callable[[Promotion], str]) -> list[str]:
@@ -86,7 +86,7 @@ def _promote(
     before: str | None,
     server: TrackingServer,
     files: Callable[[Promotion], str],
-    said: list[str],
+    changes: list[str],
 ) -> None:
     """Move the alias, and move it back if the new champion is not what was approved.
 
@@ -105,7 +105,7 @@ def _promote(
                 raise
             raise UnderstudyError(f"{error}\nthe alias is where it was") from error
     except UnderstudyError as error:
-        raise UnderstudyError("\n".join([str(error), *(f"moved before: {line}" for line in said)])) from error
+        raise UnderstudyError("\n".join([str(error), *(f"moved before: {line}" for line in changes)])) from error
 
 
 def _check_approved(promotion: Promotion, server: TrackingServer, files: Callable[[Promotion], str]) -> None:
@@ -119,41 +119,41 @@ def _check_approved(promotion: Promotion, server: TrackingServer, files: Callabl
         )
 
 
-def _misfits(promotion: Promotion, found: Version, rules: Policy, seconds: float) -> list[str]:
+def _misfits(promotion: Promotion, candidate: Version, rules: Policy, seconds: float) -> list[str]:
     """The mismatches of the registry's version, so many seconds old, with the file or the policy."""
-    named, said = f"version {promotion.version} of {promotion.model}", []
-    digest, verdict = found.tags.get(DIGEST), found.tags.get(VERDICT)
+    named, reasons = f"version {promotion.version} of {promotion.model}", []
+    digest, verdict = candidate.tags.get(DIGEST), candidate.tags.get(VERDICT)
     if digest != promotion.digest:
-        said.append(f"{named} has the digest {digest or '(none)'}, the file says {promotion.digest}")
+        reasons.append(f"{named} has the digest {digest or '(none)'}, the file says {promotion.digest}")
     if verdict != "approved":
-        said.append(f"{named} was {verdict or 'not judged'} by the gate")
+        reasons.append(f"{named} was {verdict or 'not judged'} by the gate")
     age = seconds / DAY
-    if age > rules.verdict_days and PROMOTED not in found.tags:  # a former champion may be old, for a roll-back
-        said.append(
+    if age > rules.verdict_days and PROMOTED not in candidate.tags:  # a former champion may be old, for a roll-back
+        reasons.append(
             f"{named} was registered {age:.0f} days ago, and the policy allows {rules.verdict_days:g}; train and judge "
             "it on today's data"
         )
-    return said
+    return reasons
 
 
 def _lacking_approvals(promotion: Promotion, rules: Policy) -> list[str]:
-    keys, valid, said = rules.keys(), list[str](), list[str]()
+    keys, valid, reasons = rules.keys(), list[str](), list[str]()
     for name in promotion.approvals:
         if name not in keys:
-            said.append(f"{name} approved it, whom {POLICY} does not name as a reviewer")
+            reasons.append(f"{name} approved it, whom {POLICY} does not name as a reviewer")
         elif not promotion.holds(name, keys[name]):
-            said.append(f"the approval of {name} is of something else, or by another key; approve it again")
+            reasons.append(f"the approval of {name} is of something else, or by another key; approve it again")
         else:
             valid.append(name)
     if len(valid) < rules.approvals:
         by = f"by {' and '.join(valid)} alone" if valid else "by nobody"
-        said.append(f"it is approved {by}, and the policy asks for {rules.approvals} people")
-    return said
+        reasons.append(f"it is approved {by}, and the policy asks for {rules.approvals} people")
+    return reasons
 
 
-def _without_a_file(server: TrackingServer, known: set[str]) -> list[str]:
+def _without_a_file(server: TrackingServer, promoted: set[str]) -> list[str]:
     """Report champions without a file; they are left alone."""
-    models = sorted({version.name for version in server.versions()} - known)
+    models = sorted({version.name for version in server.versions()} - promoted)
     stray = [(name, server.aliases(name).get(CHAMPION)) for name in models]
-    found = [f"{name}: version {version} is the champion, and no file says so" for name, version in stray if version]
-    return [printable(line) for line in found]
+    lines = [f"{name}: version {version} is the champion, and no file says so" for name, version in stray if version]
+    return [printable(line) for line in lines]

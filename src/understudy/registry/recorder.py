@@ -86,25 +86,25 @@ class Recorder:
         """Create or reopen a step's nested run, or the parent run, and return its id."""
         path = self.run.folder / ("mlflow.json" if step == PARENT else f"mlflow/{step}.json")
         parent = None if step == PARENT else self.open(server)
-        if found := read_json(path):
-            server.reopen(found["run_id"])
-            if found.pop("closed", False):
-                write_json(path, found)
-            return str(found["run_id"])
+        if record := read_json(path):
+            server.reopen(record["run_id"])
+            if record.pop("closed", False):
+                write_json(path, record)
+            return str(record["run_id"])
         lease = leases.wait_for(self.run.folder / "work", f"mlflow-{step}", LEASE, give_up=lambda: False)
         assert lease is not None
         try:
-            return self._made(server, step, parent, path)
+            return self._create(server, step, parent, path)
         finally:
             lease.finish()
 
-    def _made(self, server: TrackingServer, step: str, parent: str | None, path: Path) -> str:
+    def _create(self, server: TrackingServer, step: str, parent: str | None, path: Path) -> str:
         """Create a run, unless another process did so meanwhile, or did so and died before it recorded the id."""
-        if found := read_json(path):
-            return str(found["run_id"])
+        if record := read_json(path):
+            return str(record["run_id"])
         above = parent or outer_run(server)
-        place = server.experiment_of(above) if above else server.experiment(self._experiment)
-        same = server.runs([place], f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
+        experiment = server.experiment_of(above) if above else server.experiment(self._experiment)
+        same = server.runs([experiment], f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
         if same:
             run_id = same[0]
         else:
@@ -112,12 +112,12 @@ class Recorder:
             tags |= {} if parent else {NOTE: intent(Recipe.model_validate(self.run.recipe))}
             tags |= {PARENT_RUN: above} if above else {}
             name = self.run.id if step == PARENT else step
-            run_id = server.make_run(place, self._started(step), tags, name)
+            run_id = server.make_run(experiment, self._started(step), tags, name)
         if step == PARENT:
             recipe = completed(Recipe.model_validate(self.run.recipe))
             log_params(server, run_id, recipe.model_dump(mode="json", by_alias=True))
         path.parent.mkdir(exist_ok=True)
-        write_json(path, {"server": _server_of(self.run, self.uri), "experiment_id": place, "run_id": run_id})
+        write_json(path, {"server": _server_of(self.run, self.uri), "experiment_id": experiment, "run_id": run_id})
         return str(run_id)
 
     def _started(self, step: str) -> int:
@@ -221,8 +221,8 @@ def close_ended(run: Run, uri: str) -> None:
 def _end_open(server: TrackingServer, run: Run, record: Record) -> None:
     status = STATUS.get(STOPPED if run.exit_code is None else run.exit_code, "FAILED")
     query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
-    for found in server.runs([record["experiment_id"]], query):
-        server.end(found, status)
+    for run_id in server.runs([record["experiment_id"]], query):
+        server.end(run_id, status)
     close(run)
 
 

@@ -48,24 +48,24 @@ def relocate(database: Path) -> None:
         InputError: the artifacts are still at their former location; only the database was moved or copied.
         UnderstudyError: the database cannot be read or written.
     """
-    here = location_beside(database)
+    location = location_beside(database)
     address = f"{database.absolute().as_uri()}?mode=rw"  # does not create a missing file
     try:
         with closing(sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)) as connection:
-            if not _former_locations(connection, here):
+            if not _former_locations(connection, location):
                 return
             # Of two processes one waits here, and then has nothing to do: the query above may be stale by now.
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                for former in _former_locations(connection, here):
+                for former in _former_locations(connection, location):
                     _check_artifacts_moved(connection, database, former)
-                    _rewrite(connection, former, here)
+                    _rewrite(connection, former, location)
                     log.info("%s: its artifacts lay in %s before; their locations were rewritten", database, former)
     except sqlite3.Error as error:
         raise UnderstudyError(f"{database}: MLflow's database cannot be used ({error})") from error
 
 
-def _former_locations(connection: sqlite3.Connection, here: str) -> list[str]:
+def _former_locations(connection: sqlite3.Connection, current: str) -> list[str]:
     """The former locations of this database's artifacts.
 
     They follow from the experiment Default, which is created with the database, at .../mlartifacts/0. If understudy 0.1
@@ -74,41 +74,45 @@ def _former_locations(connection: sqlite3.Connection, here: str) -> list[str]:
     """
     if ("experiments", "artifact_location") not in _columns(connection):
         return []
-    places = dict(connection.execute("SELECT experiment_id, artifact_location FROM experiments"))
-    default = str(places.get(DEFAULT)).removesuffix(f"/{DEFAULT}")
-    found = {default} if _is_ours(default) else {str(place) for place in places.values() if _is_ours(str(place))}
-    return sorted(place for place in found if place != here and not _is_same_folder(place, here))
+    locations = dict(connection.execute("SELECT experiment_id, artifact_location FROM experiments"))
+    default = str(locations.get(DEFAULT)).removesuffix(f"/{DEFAULT}")
+    former = (
+        {default}
+        if _is_ours(default)
+        else {str(location) for location in locations.values() if _is_ours(str(location))}
+    )
+    return sorted(location for location in former if location != current and not _is_same_folder(location, current))
 
 
 def _is_ours(location: str) -> bool:
     return location.startswith("file:///") and location.endswith(f"/{FOLDER}")
 
 
-def _is_same_folder(one: str, other: str) -> bool:
+def _is_same_folder(first: str, other: str) -> bool:
     """Whether two locations are one folder, as through a link: then both remain valid."""
     try:
-        return _path(one).samefile(_path(other))
+        return _path(first).samefile(_path(other))
     except OSError:  # the old one is gone, now a file, or another user's
         return False
 
 
 def _check_artifacts_moved(connection: sqlite3.Connection, database: Path, former: str) -> None:
-    there, here = _path(former), database.absolute().with_name(FOLDER)
+    source, target = _path(former), database.absolute().with_name(FOLDER)
     for table, column in _columns(connection):
         for location in _with_files(connection, table, column, former):
-            kept = _path(location).relative_to(there)
-            if (there / kept).exists() and not (here / kept).exists():
+            kept = _path(location).relative_to(source)
+            if (source / kept).exists() and not (target / kept).exists():
                 raise InputError(
-                    f"{database}: its artifacts are still in {there}; move or copy that folder to {here}, or put the "
-                    "database back"
+                    f"{database}: its artifacts are still in {source}; move or copy that folder to {target}, or put "
+                    "the database back"
                 )
 
 
-def _rewrite(connection: sqlite3.Connection, former: str, here: str) -> None:
+def _rewrite(connection: sqlite3.Connection, former: str, current: str) -> None:
     for table, column in _columns(connection):
         connection.execute(
             f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE {BELOW.format(column)}",
-            (here, len(former) + 1, *_bounds(former)),
+            (current, len(former) + 1, *_bounds(former)),
         )
 
 
@@ -125,8 +129,8 @@ def _bounds(former: str) -> tuple[str, int, str]:
 
 def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     question = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
-    there = set(connection.execute(question))
-    return [named for named in LOCATIONS if named in there]
+    columns = set(connection.execute(question))
+    return [named for named in LOCATIONS if named in columns]
 
 
 def _path(location: str) -> Path:

@@ -25,7 +25,7 @@ def get(uri: str, endpoint: str, **query: str) -> Any:
         Forbidden: the server denies access to this account.
         UnderstudyError: the server does not respond within seconds, or is not an MLflow server.
     """
-    return _answer(uri, f"{endpoint}?{urlencode(query)}", SECONDS)
+    return _response(uri, f"{endpoint}?{urlencode(query)}", SECONDS)
 
 
 def post(uri: str, endpoint: str, **content: Any) -> Any:
@@ -34,10 +34,10 @@ def post(uri: str, endpoint: str, **content: Any) -> Any:
     Raises:
         UnderstudyError: as for `get`, or the resource does not exist.
     """
-    answer = _answer(uri, endpoint, WRITING, json.dumps(content).encode())
-    if answer is None:
-        raise unusable(_server(urlsplit(uri)), f"{endpoint}: what is to be changed does not exist there")
-    return answer
+    response = _response(uri, endpoint, WRITING, json.dumps(content).encode())
+    if response is None:
+        raise unusable(_server(urlsplit(uri)), f"{endpoint}: the run, model or version does not exist there")
+    return response
 
 
 def delete(uri: str, endpoint: str, **content: Any) -> Any:
@@ -46,16 +46,16 @@ def delete(uri: str, endpoint: str, **content: Any) -> Any:
     Raises:
         UnderstudyError: as for `get`.
     """
-    return _answer(uri, endpoint, WRITING, json.dumps(content).encode(), "DELETE")
+    return _response(uri, endpoint, WRITING, json.dumps(content).encode(), "DELETE")
 
 
-def _answer(uri: str, target: str, seconds: float, content: bytes | None = None, method: str | None = None) -> Any:
+def _response(uri: str, target: str, seconds: float, content: bytes | None = None, method: str | None = None) -> Any:
     parts = urlsplit(uri)
     server = _server(parts)
     headers = {**_authorization(parts), **({"Content-Type": "application/json"} if content else {})}
     request = Request(f"{server}/api/2.0/mlflow/{target}", content, headers, method=method)
     try:
-        with build_opener(_Stay, *_handlers(parts.scheme)).open(request, timeout=seconds) as response:
+        with build_opener(_NoRedirect, *_handlers(parts.scheme)).open(request, timeout=seconds) as response:
             return json.load(response)
     except HTTPError as error:
         return _refused(server, error)
@@ -70,7 +70,7 @@ def _server(parts: SplitResult) -> str:
     return urlunsplit(SplitResult(parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
 
 
-class _Stay(HTTPRedirectHandler):
+class _NoRedirect(HTTPRedirectHandler):
     """Follows no redirect, since the credentials would be sent to any host that it names."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
@@ -79,8 +79,8 @@ class _Stay(HTTPRedirectHandler):
 
 def _refused(server: str, error: HTTPError) -> None:
     try:
-        said = json.load(error)
-        code, message = said["error_code"], str(said.get("message", ""))
+        content = json.load(error)
+        code, message = content["error_code"], str(content.get("message", ""))
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         code, message = None, ""
     if error.code in (401, 403):
@@ -97,7 +97,7 @@ def _refused(server: str, error: HTTPError) -> None:
 def unusable(server: str, reason: str) -> UnderstudyError:
     """The error for a server that cannot be used now."""
     return UnderstudyError(
-        f"{server}: MLflow cannot be used ({reason}). What was made is kept in the store: start the server, or correct "
+        f"{server}: MLflow cannot be used ({reason}). All results are in the store: start the server, or correct "
         "--tracking-uri or MLFLOW_TRACKING_URI, and run again; nothing is trained twice."
     )
 

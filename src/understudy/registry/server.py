@@ -44,8 +44,8 @@ def _check_address(uri: str) -> None:
     except ValueError as error:
         raise InputError(f"--tracking-uri or {URI}: this is not an address ({error})") from error
     if scheme.partition("+")[0] not in SCHEMES:
-        known = ", ".join(sorted(filter(None, SCHEMES)))
-        raise InputError(f"--tracking-uri or {URI}: MLflow knows no {scheme}://; it knows {known}")
+        schemes = ", ".join(sorted(filter(None, SCHEMES)))
+        raise InputError(f"--tracking-uri or {URI}: MLflow does not support {scheme}://; it supports {schemes}")
 
 
 def database(uri: str) -> Path | None:

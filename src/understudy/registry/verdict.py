@@ -48,8 +48,8 @@ def verdict_of(uri: str, run: str) -> KeptVerdict:
         UnderstudyError: the server does not respond, or has no verdict of this run.
     """
     server = server_at(uri)
-    found = server.runs(server.experiments(), f"tags.`{RUN}` = '{run}' and tags.`{STEP}` = '{PARENT}'")
-    tags = server.run_tags(found[0]) if found else None
+    runs = server.runs(server.experiments(), f"tags.`{RUN}` = '{run}' and tags.`{STEP}` = '{PARENT}'")
+    tags = server.run_tags(runs[0]) if runs else None
     if not tags or VERDICT not in tags:
         raise UnderstudyError(f"{public_uri(uri)}: MLflow knows no verdict of the run {run}")
     return KeptVerdict(tags[VERDICT], tags.get(REJECTED_BY, ""))

@@ -27,10 +27,10 @@ def whole(folder: Path, digest: str) -> Manifest | None:
         manifest = Manifest.decode(json.loads(encoded))
     except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    if there != {MANIFEST, *(name for name, _, _ in manifest.files)}:
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    if names != {MANIFEST, *(name for name, _, _ in manifest.files)}:
         return None
-    return manifest if all(hash_file(folder / name) == own for name, _, own in manifest.files) else None
+    return manifest if all(hash_file(folder / name) == file_digest for name, _, file_digest in manifest.files) else None
 
 
 def files_digest(uri: str, name: str, version: str, digest: str) -> str:

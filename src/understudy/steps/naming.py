@@ -11,7 +11,7 @@ from understudy.models.hub import Unreachable
 from understudy.models.pretrained import foreseen
 from understudy.recipe import PretrainedModel
 from understudy.recipe.learners import paths_of
-from understudy.recipe.roles import STUDENT
+from understudy.recipe.roles import STUDENT, section_of
 from understudy.steps.step import Work
 
 
@@ -28,21 +28,17 @@ def check_student_names(work: Work, examples: Path) -> None:
         return
     if model.trust_remote_code:  # only jobs run this code: this process has credentials
         return
-    from torch import nn
-
     from understudy.models.build import empty_model
     from understudy.models.outputs import OutputShapes
     from understudy.objectives.objective import Context, extras_of, objective
     from understudy.train.naming import check_names
 
     try:
-        description = foreseen(model, read_facts(examples), "student.model", "new")
+        description = foreseen(model, read_facts(examples), section_of(STUDENT), "new")
     except Unreachable:  # an error only when it is fetched, unless it is cached by then
         return
-    learns: nn.Module = nn.Module()
-    if not extras_of(objectives):
-        names = dict.fromkeys(work.recipe.teachers_of(first), OutputShapes())
-        learns = objective(objectives, Context(train, work.recipe.seed, teachers=names))
-    elif train.optimizer.no_decay:  # ranks know the teacher's shapes, and with them the objectives' parameters
-        train = train.model_copy(update={"optimizer": train.optimizer.model_copy(update={"no_decay": None})})
-    check_names(empty_model(description, "student.model"), learns, train, where)
+    # Only ranks know the teachers' shapes, on which the parameters of an objective with extras depend.
+    teachers = dict.fromkeys(work.recipe.teachers_of(first), OutputShapes())
+    context = Context(train, work.recipe.seed, teachers=teachers)
+    student_objective = None if extras_of(objectives) else objective(objectives, context)
+    check_names(empty_model(description, section_of(STUDENT)), student_objective, train, where)

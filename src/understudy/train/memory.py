@@ -7,7 +7,8 @@ up to 2.2 GiB, and used 0.6.
 """
 
 import ctypes
-from pathlib import Path
+
+from understudy.host_memory import available_memory
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # malloc.h of glibc
 NEVER = -1  # as a size, the largest
@@ -15,7 +16,6 @@ LARGE = 2**20
 """Bytes of a block that is returned immediately; by default glibc raises its bound to 32 MiB."""
 PLENTY = 16
 """Times a process's share of the weights: gradients, moments, activations, and as much again for fragmentation."""
-CGROUP = Path("/sys/fs/cgroup")
 
 
 def settle_freed_memory(share: int, processes: int) -> None:
@@ -33,18 +33,3 @@ def settle_freed_memory(share: int, processes: int) -> None:
         libc.mallopt(M_TRIM_THRESHOLD, NEVER)
     else:
         libc.mallopt(M_MMAP_THRESHOLD, LARGE)
-
-
-def available_memory(cgroup: Path = CGROUP) -> int:
-    """Bytes that processes can still allocate: the machine's, or the container's where that is less.
-
-    Args:
-        cgroup: the folder of the container's control group, version 2.
-    """
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    try:
-        limit, used = ((cgroup / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:  # not in a container, or with cgroup version 1
-        return free
-    return free if limit == "max" else min(free, int(limit) - int(used))

@@ -86,14 +86,15 @@ def _try_student(
 ) -> None:
     """Check the names in the student's settings, and its batches. This job trains a teacher.
 
-    Names are checked if the shapes that the objective is built from are known: a pretrained teacher's are not.
+    An objective's parameters are left out if a shape that it is built from is unknown, such as a pretrained teacher's.
     """
     assert job.student_train is not None
     where = section_of(STUDENT)
     teachers = {name: shapes.get(section_of(name), OutputShapes()) for name in job.student_teachers}
-    if not extras_of(job.asked) or all(section_of(name) in shapes for name in teachers):
-        learns = objective(job.asked, Context(job.student_train, job.seed, shapes[where], teachers))
-        check_names(empty_model(description, where), learns, job.student_train, f"{STUDENT}.train")
+    is_known = not extras_of(job.asked) or all(section_of(name) in shapes for name in teachers)
+    context = Context(job.student_train, job.seed, shapes[where], teachers)
+    student_objective = objective(job.asked, context) if is_known else None
+    check_names(empty_model(description, where), student_objective, job.student_train, f"{STUDENT}.train")
     spread = degrees(job.student_train.strategy, *job.student_world)
     check_batches(description, split, job.student_train, spread, job.device, STUDENT)
 

@@ -68,14 +68,15 @@ def test_a_killed_rank_is_tried_again_unless_it_was_for_memory(
     spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = {0: -signal.SIGTERM, 1: -signal.SIGKILL}
-    monkeypatch.setattr(exit_codes, "_killed_for_memory", lambda: None)
+    monkeypatch.setattr(exit_codes, "oom_kills", lambda: 0)
     assert exit_codes.exit_code(spec, failures, tmp_path / "eviction") == exit_codes.KILLED
     spec.outcome(1).unlink()
-    monkeypatch.setattr(exit_codes, "_killed_for_memory", lambda: "512 MiB")
+    monkeypatch.setattr(exit_codes, "oom_kills", lambda: 1)
+    monkeypatch.setattr(exit_codes, "memory_limit", lambda: 512 * 2**20)
     assert exit_codes.exit_code(spec, failures, tmp_path / "eviction") == FAILED
     written = Outcome.read(spec.outcome(1))
     assert written is not None
-    assert "OOMKilled" in written.message
+    assert "(OOMKilled): its pod's limit is 512 MiB. Raise" in written.message
     assert "resources.teacher.memory" in written.message
 
 

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from understudy.data.documents import check_document
-from understudy.data.ingest import ingest
+from understudy.data.ingest import ingest, ingest_beside
 from understudy.data.raw import Raw
 from understudy.errors import InputError
-from understudy.recipe.data import Data
+from understudy.recipe.data import Data, DataSet
 from understudy.recipe.tasks import load
 
 
@@ -241,3 +241,63 @@ class TestFields:
 
     def test_a_damaged_field_is_named_by_its_record(self):
         assert check_document(Raw("1", b"a", others={"second": b"a\0"})).reason.startswith("is not UTF-8 text (byte 1")
+
+
+class TestFurtherData:
+    """Records of a data set beside `data`: all are trained on, but for those that `data` sets aside."""
+
+    def beside(self, folder, records, source, **more):
+        target = folder / "beside"
+        target.mkdir()
+        data_set = DataSet.model_validate({"source": source, **more})
+        ingest_beside(data_set, "data_sets.more", "image-classification", records, target, lambda done, total: None)
+        return target
+
+    def test_what_data_sets_aside_is_left_out_and_counted(self, tmp_path, image_folder, ingested):
+        source = {"type": "image-folder", "path": str(image_folder)}
+        records = ingested(source, test=0.3, validation=0.2)
+        further = self.beside(tmp_path, records, source)
+        trained = {row["id"] for row in rows(records) if row["split"] == "train"}
+        assert {row["id"] for row in rows(further)} == trained
+        assert {row["split"] for row in rows(further)} == {"train"}
+        held_out = len(rows(records)) - len(trained)
+        assert facts(further)["counts"] == {"train": len(trained), "validation": 0, "test": 0}
+        assert any(note.startswith(f"{held_out} images are left out") for note in facts(further)["notes"])
+        assert facts(further)["labels"] == facts(records)["labels"]
+
+    def test_its_own_test_split_is_left_out(self, tmp_path, image_folder, ingested):
+        records = ingested({"type": "image-folder", "path": str(image_folder)})
+        for split, shade in (("train", 1), ("test", 2)):
+            for label in ("cat", "dog"):
+                target = tmp_path / "own" / split / label
+                target.mkdir(parents=True)
+                Image.new("RGB", (8, 8), (shade, shade, len(label) + ord(label[0]))).save(target / "a.png")
+        further = self.beside(tmp_path, records, {"type": "image-folder", "path": str(tmp_path / "own")})
+        assert facts(further)["counts"] == {"train": 2, "validation": 0, "test": 0}
+
+    def test_a_label_that_data_has_not_is_named(self, tmp_path, image_folder, ingested):
+        records = ingested({"type": "image-folder", "path": str(image_folder)})
+        target = tmp_path / "own" / "owl"
+        target.mkdir(parents=True)
+        Image.new("RGB", (8, 8), (1, 2, 3)).save(target / "a.png")
+        with pytest.raises(InputError, match=r"^data_sets\.more\.source\.path: .*own: has labels .*: owl"):
+            self.beside(tmp_path, records, {"type": "image-folder", "path": str(tmp_path / "own")})
+
+    def test_a_damaged_record_is_named_with_its_section(self, tmp_path, image_folder, ingested):
+        source = {"type": "image-folder", "path": str(image_folder)}
+        records = ingested(source)
+        path = image_folder / "cat" / "04.png"
+        path.write_bytes(path.read_bytes()[:60])
+        words = r"^data_sets\.more\.source\.path: .*cat/04\.png cannot be decoded.*set data_sets\.more\.on_error: skip"
+        with pytest.raises(InputError, match=words):
+            self.beside(tmp_path, records, source)
+
+    def test_nothing_left_is_an_error(self, tmp_path, image_folder, ingested):
+        source = {"type": "image-folder", "path": str(image_folder)}
+        records = ingested(source, test=0.3)
+        kept = {row["id"] for row in rows(records) if row["split"] == "train"}
+        for file in image_folder.rglob("*.png"):
+            if hashlib.sha256(file.read_bytes()).hexdigest() in kept:
+                file.unlink()
+        with pytest.raises(InputError, match="no record is left"):
+            self.beside(tmp_path, records, source)

@@ -226,3 +226,35 @@ def test_transparent_images_lie_on_the_recipes_background(tmp_path, prepared, ba
     assert set(np.load(examples / "train.images.npy").ravel().tolist()) == {level}
     said = json.loads((examples / "examples.json").read_text())["image"]
     assert said == ({"size": 4, "channels": 3} if background == "white" else shape)
+
+
+@pytest.mark.parametrize("task", ["image-classification", "causal-lm", "text-classification"])
+def test_further_examples_have_the_tokenizer_or_the_moments_of_the_first(tmp_path, ingested, image_folder, task):
+    """And are of the same models: their facts differ in counts alone."""
+    if task == "image-classification":
+        source = {"type": "image-folder", "path": str(image_folder)}
+    else:
+        label = {"label": ["a", "b"] * 20} if task == "text-classification" else {}
+        table = {"text": [f"sentence {number} of many" for number in range(40)], **label}
+        pq.write_table(pa.table(table), tmp_path / "texts.parquet")
+        source = {"type": "parquet", "path": str(tmp_path / "texts.parquet")}
+    shape = (
+        {} if task == "image-classification" else {"text": {"tokenizer": {"vocab_size": 300}, "sequence_length": 16}}
+    )
+    data = Data.model_validate({"source": source, **shape})
+    records, folders = ingested(source, task), (tmp_path / "first", tmp_path / "second")
+    for folder, like in zip(folders, (None, folders[0]), strict=True):
+        folder.mkdir()
+        prepare(data, task, records, folder, lambda done, total: None, like)
+    changed = json.loads((folders[0] / "examples.json").read_text())
+    if "mean" in changed:
+        changed["mean"] = [0.25 for _ in changed["mean"]]
+        (folders[0] / "examples.json").write_text(json.dumps(changed))
+        third = tmp_path / "third"
+        third.mkdir()
+        prepare(data, task, records, third, lambda done, total: None, folders[0])
+        assert facts(third)["mean"] == changed["mean"]
+        return
+    assert facts(folders[1]) == facts(folders[0])
+    for path in folders[0].iterdir():
+        assert path.read_bytes() == (folders[1] / path.name).read_bytes(), path.name

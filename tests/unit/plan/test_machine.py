@@ -8,11 +8,11 @@ import torch
 
 from tests import ROOT
 from understudy.errors import InputError
+from understudy.host_memory import available_memory
 from understudy.plan.hardware import table
 from understudy.plan.job import Job, jobs
 from understudy.plan.machine import Gpu, gpus, machine_for
 from understudy.recipe.file import load
-from understudy.train.memory import available_memory
 
 GIB = 2**30
 A100 = Gpu("NVIDIA A100-SXM4-80GB", 79 * GIB, (8, 0))

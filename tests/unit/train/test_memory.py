@@ -3,11 +3,8 @@
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from understudy.train.memory import available_memory
 
 STEPS = """
 import resource, sys, torch
@@ -45,13 +42,3 @@ def test_where_there_is_plenty_what_was_freed_is_taken_again_without_asking_the_
 def test_where_there_is_not_it_is_given_back_at_once() -> None:
     kept, returned = steps("1000")[1], steps(str(2**50))[1]
     assert kept - returned > 0.9 * HELD
-
-
-def test_a_containers_limit_counts_where_it_is_less(tmp_path: Path) -> None:
-    free = available_memory(tmp_path)
-    assert free > 2**20
-    (tmp_path / "memory.current").write_text("3000000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert available_memory(tmp_path) == pytest.approx(free, rel=0.2)
-    (tmp_path / "memory.max").write_text("5000000\n")
-    assert available_memory(tmp_path) == 2000000

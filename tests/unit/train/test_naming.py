@@ -49,6 +49,12 @@ def test_adapters_may_be_named_too() -> None:
     check_names(model, LABELS, named, "here")
 
 
+def test_without_the_objective_only_layers_are_checked() -> None:
+    check_names(empty_model(llama(2), "here"), None, train(optimizer={"no_decay": ["objective.scale"]}), "here")
+    with pytest.raises(InputError, match=r"here\.lora\.modules: no layer is called q_prj"):
+        check_names(empty_model(llama(2), "here"), None, train(lora={"modules": ["q_prj"]}), "here")
+
+
 def test_what_the_students_training_names_is_looked_for_before_the_teacher_is_trained(
     tmp_path: Path, image_examples: Path
 ) -> None:

@@ -1,11 +1,12 @@
 """Rejection of jobs that certainly do not fit this machine, before they begin."""
 
+import shutil
 from pathlib import Path
 
 from understudy.errors import InputError
+from understudy.host_memory import available_memory
 from understudy.jobs.payload import Evaluation, Training
 from understudy.jobs.specification import JobSpec
-from understudy.launch.local.room import free_disk, free_memory
 from understudy.launch.local.weighing import weighed
 from understudy.models.weight_files import weight_bytes
 from understudy.plan.lower_bounds import evaluation_memory, taken_over, training_disk, training_memory
@@ -39,7 +40,7 @@ def _refuse_training(run: Run, spec: JobSpec, work: Training) -> None:
         return
     held = weighed(run, spec, work)
     needed = training_memory(train, mesh_degrees, spec.device, work.teacher_precision, held, work.teacher_shards)
-    if needed > (free := free_memory()):
+    if needed > (free := available_memory(with_swap=True)):
         raise InputError(
             f"{where}: weights, gradients and the optimiser's state take {_gib(needed)} of memory, without anything "
             f"else, and {_gib(free)} are free here; {_smaller(needed, free, mesh_degrees, 'strategy')}"
@@ -47,7 +48,7 @@ def _refuse_training(run: Run, spec: JobSpec, work: Training) -> None:
     folder = Path(spec.folder)
     has_checkpoints = any(folder.glob("**/checkpoints/step-*"))
     writes = taken_over(held.model) if has_checkpoints else training_disk(train, held.model)
-    if writes > (free := free_disk(folder) + _written(folder)):
+    if writes > (free := _free_disk(folder) + _written(folder)):
         raise InputError(
             f"{where}: checkpoints and the finished model take {_gib(writes)} of disk at the same time, and "
             f"{_gib(free)} are free in {folder.parents[2]}; make room (understudy store gc shows what can go), or give "
@@ -61,7 +62,7 @@ def _refuse_evaluation(spec: JobSpec, work: Evaluation) -> None:
         return
     models = sum(weight_bytes(Path(folder)) for folder in work.models.values())
     needed = evaluation_memory(mesh_degrees, spec.device, models)
-    if needed > (free := free_memory()):
+    if needed > (free := available_memory(with_swap=True)):
         raise InputError(
             f"evaluate: the weights of {', '.join(work.models)} take {_gib(needed)} of memory, without anything else, "
             f"and {_gib(free)} are free here; {_smaller(needed, free, mesh_degrees, 'evaluate.strategy')}"
@@ -81,6 +82,11 @@ def _degrees(strategy: StrategyName | Degrees, spec: JobSpec) -> Degrees | None:
         return degrees(strategy, spec.nodes, spec.processes, spec.section)
     except ValueError:
         return None
+
+
+def _free_disk(folder: Path) -> int:
+    """Bytes that this user may still write to a folder's file system."""
+    return shutil.disk_usage(folder).free
 
 
 def _written(folder: Path) -> int:

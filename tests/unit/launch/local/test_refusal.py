@@ -32,8 +32,8 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     faked = Machine()
     monkeypatch.setattr(refusal, "weighed", lambda *_: faked.held)
-    monkeypatch.setattr(refusal, "free_memory", lambda: faked.memory)
-    monkeypatch.setattr(refusal, "free_disk", lambda _: faked.disk)
+    monkeypatch.setattr(refusal, "available_memory", lambda with_swap: faked.memory)
+    monkeypatch.setattr(refusal, "_free_disk", lambda _: faked.disk)
     return faked
 
 
