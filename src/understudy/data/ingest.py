@@ -7,6 +7,7 @@ names and order in the source.
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, cast
@@ -126,7 +127,8 @@ def ingest_beside(
     task, place = cast("Checks", load(name)), _place(data, where)
     labels, held_out = read_json(records / "records.json")["labels"], set_aside(records)
     with tempfile.TemporaryFile(dir=folder) as spool:
-        reading = read(data.source, task.FIELDS)
+        with _errors_of(where):
+            reading = read(data.source, task.FIELDS)
         rows, skipped, notes = _gather(reading, data, place, task, spool, progress)
         ours = [row for row in rows if row.own in (None, "train") and not {row.id, row.key} & held_out]
         ours.sort(key=lambda row: (row.id, row.label or ""))
@@ -150,6 +152,16 @@ def ingest_beside(
     }
     write_json(folder / "records.json", facts)
     return reading.notes
+
+
+@contextmanager
+def _errors_of(where: str) -> Iterator[None]:
+    """Put a section's path into errors of its source, which begin with that of the section `data`."""
+    try:
+        yield
+    except InputError as error:
+        lines = (line.replace("data.source", f"{where}.source", 1) for line in str(error).splitlines())
+        raise InputError("\n".join(lines)) from error
 
 
 def _gather(

@@ -277,9 +277,10 @@ class TestFurtherData:
 
     def test_a_label_that_data_has_not_is_named(self, tmp_path, image_folder, ingested):
         records = ingested({"type": "image-folder", "path": str(image_folder)})
-        target = tmp_path / "own" / "owl"
-        target.mkdir(parents=True)
-        Image.new("RGB", (8, 8), (1, 2, 3)).save(target / "a.png")
+        for label in ("cat", "owl"):
+            target = tmp_path / "own" / label
+            target.mkdir(parents=True)
+            Image.new("RGB", (8, 8), (1, 2, ord(label[0]))).save(target / "a.png")
         with pytest.raises(InputError, match=r"^data_sets\.more\.source\.path: .*own: has labels .*: owl"):
             self.beside(tmp_path, records, {"type": "image-folder", "path": str(tmp_path / "own")})
 
@@ -291,6 +292,11 @@ class TestFurtherData:
         words = r"^data_sets\.more\.source\.path: .*cat/04\.png cannot be decoded.*set data_sets\.more\.on_error: skip"
         with pytest.raises(InputError, match=words):
             self.beside(tmp_path, records, source)
+
+    def test_an_error_of_its_source_has_its_place(self, tmp_path, image_folder, ingested):
+        records = ingested({"type": "image-folder", "path": str(image_folder)})
+        with pytest.raises(InputError, match=r"^data_sets\.more\.source\.path: .*nowhere"):
+            self.beside(tmp_path, records, {"type": "image-folder", "path": str(tmp_path / "nowhere")})
 
     def test_nothing_left_is_an_error(self, tmp_path, image_folder, ingested):
         source = {"type": "image-folder", "path": str(image_folder)}

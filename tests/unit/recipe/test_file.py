@@ -437,8 +437,8 @@ def test_the_last_override_of_a_value_counts(tmp_path: Path) -> None:
         ("seed=[", "not YAML: expected the node content, but found '<stream end>'; check quotes, brackets, colons and "
          "indentation"),
         ("task.name=3", 'task is "image-classification" and has no name; set all of it: task={...}'),
-        ("nope.a=1", "nope: unknown key; known here: name, task, seed, data, teacher, teachers, student, evaluate, "
-         "gate, register, resources"),
+        ("nope.a=1", "nope: unknown key; known here: name, task, seed, data, data_sets, teacher, teachers, student, "
+         "evaluate, gate, register, resources"),
         ("data.source={type: parquet, path: x, n: 3}", "data.source.n: unknown key; known here: type, path, image, "
          "label, columns, split, follow_links"),
     ],

@@ -38,8 +38,12 @@ def work(tmp_path: Path, digits: Recipe, change: Callable[..., Recipe]) -> Calla
     return work
 
 
+def check(of: Work) -> None:
+    check_student_names(of, of.input("examples"))
+
+
 def test_names_of_what_it_has_are_right(work: Callable[..., Work]) -> None:
-    check_student_names(work(LORA % "q_proj", "student.train.optimizer.no_decay=['*.bias']"))
+    check(work(LORA % "q_proj", "student.train.optimizer.no_decay=['*.bias']"))
 
 
 @pytest.mark.parametrize(
@@ -51,20 +55,20 @@ def test_names_of_what_it_has_are_right(work: Callable[..., Work]) -> None:
 )
 def test_names_of_nothing_are_refused(work: Callable[..., Work], setting: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        check_student_names(work(setting))
+        check(work(setting))
 
 
 def test_names_of_an_objective_that_depends_on_the_teachers_shapes_are_left_to_jobs(work: Callable[..., Work]) -> None:
     compared = "student.distill=[{type: hidden_states}]"
-    check_student_names(work(compared, "student.train.optimizer.no_decay=['objective.projections.*']"))
+    check(work(compared, "student.train.optimizer.no_decay=['objective.projections.*']"))
     with pytest.raises(InputError, match=r"^student\.train\.lora\.modules: no layer is called no_such_layer"):
-        check_student_names(work(compared, LORA % "no_such_layer"))
+        check(work(compared, LORA % "no_such_layer"))
 
 
 def test_code_of_others_is_left_to_jobs(work: Callable[..., Work], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(naming, "foreseen", lambda *_: pytest.fail("a configuration was read"))
-    check_student_names(work("student.model.trust_remote_code=true", LORA % "no_such_layer"))
-    check_student_names(work())
+    check(work("student.model.trust_remote_code=true", LORA % "no_such_layer"))
+    check(work())
 
 
 def test_a_hub_that_is_away_is_no_mistake_of_the_recipe(
@@ -74,4 +78,4 @@ def test_a_hub_that_is_away_is_no_mistake_of_the_recipe(
         raise Unreachable("the hub is away")
 
     monkeypatch.setattr(pretrained_files, "hub_file", away)
-    check_student_names(work(LORA % "no_such_layer", model=f"{{pretrained: a/b, revision: {'a' * 40}}}"))
+    check(work(LORA % "no_such_layer", model=f"{{pretrained: a/b, revision: {'a' * 40}}}"))
