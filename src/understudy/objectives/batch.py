@@ -1,5 +1,7 @@
-"""The batch that objectives take: the examples that a rank reads at a time."""
+"""The batch that objectives and teachers take: the examples that a rank reads at a time."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from torch import Tensor
@@ -16,12 +18,17 @@ class Mixed(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Inputs and labels."""
+    """Inputs and labels, and where they come from."""
 
     inputs: Tensor
     labels: Tensor
     """Positions with IGNORED have no target."""
     mixed: Mixed | None = None
+    indices: Tensor | None = None
+    """The examples' indices in the training split, int64 (B,) on the CPU: the same in every epoch."""
+    placed: Mapping[str, Tensor] = MappingProxyType({})
+    """A model's keyword arguments besides the inputs: `positions` and `mask`, where these are parts of sequences, or
+    have several documents."""
 
     @property
     def has_target(self) -> Tensor:
@@ -29,7 +36,7 @@ class Batch(NamedTuple):
         return self.labels != IGNORED
 
     def by_position(self) -> "Batch":
-        """The batch with all positions flattened into one dimension."""
+        """Inputs and labels with all positions flattened into one dimension."""
         mixed = self.mixed and self.mixed._replace(labels=self.mixed.labels.flatten())
         return Batch(self.inputs.flatten(0, self.labels.ndim - 1), self.labels.flatten(), mixed)
 

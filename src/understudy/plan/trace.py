@@ -39,7 +39,8 @@ from understudy.plan.trial import try_model, try_names
 from understudy.recipe import Degrees, Objectives, TeacherPrecision, Train
 from understudy.recipe.objectives import Extra
 from understudy.recipe.roles import learner_of, section_of
-from understudy.teachers.in_memory import Teacher
+from understudy.teachers.in_memory import ModelTeacher
+from understudy.teachers.teacher import Teacher
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
 from understudy.train.local_steps import LocalSteps
@@ -278,7 +279,7 @@ def _teachers(
     planned: Planned, spread: Spread, extras: frozenset[Extra], ledger: Ledger
 ) -> tuple[list[Teacher], dict[str, list[nn.Module]]]:
     """The teachers, and their blocks by name."""
-    teachers, teacher_blocks = [], {}
+    teachers, teacher_blocks = list[Teacher](), {}
     learner = planned.where.partition(".stages")[0].removesuffix(".train")
     for name, description in planned.teachers.items():
         whole = undrawn_model(description, section_of(name))
@@ -287,7 +288,7 @@ def _teachers(
         model = teacher_over_ranks(whole, inference, planned.teacher_precision, learner=learner)
         _allow_partial_head(model)
         ledger.mark("teacher", model.parameters())
-        teachers.append(Teacher(model, extras))
+        teachers.append(ModelTeacher(model, extras))
         teacher_blocks[name] = _with_weights(model)
     return teachers, teacher_blocks
 

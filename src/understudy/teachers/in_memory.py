@@ -1,15 +1,16 @@
 """The teacher of a student in training: frozen, in evaluation mode, without gradients."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from understudy.models.outputs import Outputs, States
+from understudy.objectives.batch import Batch
 from understudy.parallel.apply import reshard
 from understudy.recipe.objectives import Extra
 
 
-class Teacher:
-    """A model for inference only.
+class ModelTeacher:
+    """A model for inference only, as a Teacher.
 
     Args:
         model: on its device, and sharded if required.
@@ -20,27 +21,22 @@ class Teacher:
         self._model = model.requires_grad_(requires_grad=False).eval()
         self._extras = extras
 
-    def __call__(self, inputs: Tensor, **placed: Tensor) -> Outputs:
-        """The outputs on a batch, as tensors that may be used in a loss with gradients.
-
-        Args:
-            inputs: the batch's inputs.
-            placed: `positions` and `mask`, where the inputs are parts of sequences or hold several documents.
-        """
+    def outputs(self, batch: Batch) -> Outputs:
+        """The outputs on a batch, as tensors that may be used in a loss with gradients."""
         with torch.inference_mode():
-            said: Outputs = self._model(inputs, self._extras, **placed)
+            computed: Outputs = self._model(batch.inputs, self._extras, **batch.placed)
         return Outputs(
-            said.logits.clone(),
-            tuple(state.clone() for state in said.hidden_states),
-            tuple(attention.clone() for attention in said.attentions),
+            computed.logits.clone(),
+            tuple(state.clone() for state in computed.hidden_states),
+            tuple(attention.clone() for attention in computed.attentions),
         )
 
-    def rest(self) -> None:
-        """Free all-gathered parameters."""
-        reshard(self._model)
-
-    def states(self, inputs: Tensor, **placed: Tensor) -> States:
+    def states(self, batch: Batch) -> States:
         """The last layer and its inputs on a batch, without gradients."""
         with torch.inference_mode():
-            said: States = self._model(inputs, read=lambda known: known, **placed)
-        return said._replace(states=said.states.clone())
+            computed: States = self._model(batch.inputs, read=lambda states: states, **batch.placed)
+        return computed._replace(states=computed.states.clone())
+
+    def reshard(self) -> None:
+        """Free all-gathered parameters."""
+        reshard(self._model)

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from understudy.errors import InputError
 from understudy.models.facts import Facts
 from understudy.models.outputs import States
+from understudy.objectives.batch import Batch
 from understudy.parallel.apply import Spread
-from understudy.teachers.in_memory import Teacher
+from understudy.teachers.teacher import Teacher
 from understudy.train.learning import Learner
 from understudy.train.precision import autocast
 
@@ -74,11 +75,11 @@ def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, where: str) ->
     def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
         inputs, own, placed = spread.own_positions(inputs, second, positions)
         with autocast(spread.precision, spread.device):
-            said: States = teacher.states(inputs, **placed)
+            said: States = teacher.states(Batch(inputs, own, placed=placed))
         return said.states[own]
 
     _check(ask, facts, spread, where)
-    teacher.rest()
+    teacher.reshard()
 
 
 def _check(ask: Ask, facts: Facts, spread: Spread, where: str) -> None:

@@ -31,7 +31,7 @@ from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.devices import over_devices
 from understudy.recipe.roles import section_of
 from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
-from understudy.teachers.in_memory import Teacher
+from understudy.teachers.teacher import Teacher
 from understudy.train.averages import Averages
 from understudy.train.batches import check_batches, steps_of
 from understudy.train.decay import exempt

@@ -19,7 +19,7 @@ from understudy.objectives.batch import Batch, Mixed
 from understudy.objectives.objective import Objective
 from understudy.objectives.pieces import loss_in_pieces
 from understudy.parallel.apply import Spread, gradient_sync, reshard, unwrapped
-from understudy.teachers.in_memory import Teacher
+from understudy.teachers.teacher import Teacher
 from understudy.train.marks import mark
 from understudy.train.optimizers import clip
 from understudy.train.precision import autocast
@@ -38,6 +38,8 @@ class Part(NamedTuple):
     mixed: Mixed | None = None
     positions: Tensor | None = None
     """Each token's position in its document, where sequences consist of several."""
+    indices: Tensor | None = None
+    """The examples' indices in the training split, int64 (B,) on the CPU."""
 
 
 class Learner(ABC):
@@ -116,23 +118,23 @@ class Whole(Learner):
                     torch.autograd.backward(loss * (spread.meshes.gradient.size() * scale))
             total += loss.detach()
         for teacher in self._teachers if spread.degrees.zero_stage == 3 else ():  # below, weights stay gathered
-            teacher.rest()
+            teacher.reshard()
         return total
 
     def _loss(self, part: Part) -> Tensor:
         """The loss, summed over the targets at this rank's positions."""
         inputs, labels, placed = self._spread.own_positions(part.inputs, part.labels, part.positions)
-        batch = Batch(inputs, labels, part.mixed)
+        batch = Batch(inputs, labels, part.mixed, part.indices, placed)
         if self._by_position:
             with mark("teacher") if self._teachers else nullcontext():
-                states = [teacher.states(inputs, **placed) for teacher in self._teachers]
+                states = [teacher.states(batch) for teacher in self._teachers]
             loss: Tensor = self._model(
                 inputs, **placed, read=lambda student: loss_in_pieces(self._objective, student, states, batch)
             )
         else:
             student = self._model(inputs, self._extras, **placed)
             with mark("teacher") if self._teachers else nullcontext():
-                outputs = tuple(teacher(inputs, **placed) for teacher in self._teachers)
+                outputs = tuple(teacher.outputs(batch) for teacher in self._teachers)
             loss = self._objective(student, outputs, batch)
         return loss
 

@@ -221,7 +221,7 @@ def _read(job: Training, position: int, batch: Indices, place: slice) -> Part:
     positions = job.examples.positions(batch[own])
     if positions is not None:
         positions = positions.to(job.spread.device, non_blocking=True)
-    return Part(inputs, labels, counts, mixed, positions)
+    return Part(inputs, labels, counts, mixed, positions, torch.from_numpy(batch[own]))
 
 
 def _seen(job: Training, position: int, batch: Indices, places: Indices) -> tuple[Tensor, Tensor]:

@@ -47,7 +47,8 @@ from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, TeacherPrecision, degrees
 from understudy.recipe.objectives import Extra
 from understudy.recipe.roles import STUDENT, section_of
-from understudy.teachers.in_memory import Teacher
+from understudy.teachers.in_memory import ModelTeacher
+from understudy.teachers.teacher import Teacher
 from understudy.train.batches import check_batches
 from understudy.train.documents import check_takes_positions
 from understudy.train.measured import check_narrowed
@@ -266,7 +267,7 @@ def _frozen_teacher(job: TrainingJob, name: str, examples: Examples, spread: Spr
     shapes = check_shapes(model, examples, description, spread.device, where, extras)
     _find_head(model, examples, spread.device)
     reshard(model)
-    return Teacher(model, extras), shapes
+    return ModelTeacher(model, extras), shapes
 
 
 def spread_of_teacher(spread: Spread, shards: int | None, learner: str = STUDENT) -> Spread:

@@ -21,7 +21,7 @@ from understudy.objectives.pieces import loss_in_pieces
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.pipeline import exchange_tied
 from understudy.parallel.stages import MicroBatch
-from understudy.teachers.in_memory import Teacher
+from understudy.teachers.teacher import Teacher
 from understudy.train.learning import Learner, Part, Read
 from understudy.train.marks import mark
 from understudy.train.optimizers import gradient_norm, scale_gradients
@@ -64,19 +64,24 @@ class Pipelined(Learner):
         assert len(filled) == count
         shown = [self._spread.own_positions(part.inputs, part.labels, part.positions) for part in filled]
         # An empty list on ranks without the last stage, whose loss is not read.
-        of_teachers = [self._states(teacher, shown) for teacher in self._teachers]
+        batches = [
+            Batch(inputs, labels, part.mixed, part.indices, placed)
+            for part, (inputs, labels, placed) in zip(filled, shown, strict=True)
+        ]
+        of_teachers = [self._states(teacher, batches) for teacher in self._teachers]
         # Gradients are averaged over the ranks that read different examples, the loss is summed over them.
         readers = self._spread.meshes.gradient.size()
         asked = []
-        for at, (part, (inputs, labels, placed)) in enumerate(zip(filled, shown, strict=True)):
-            batch = Batch(inputs, labels, part.mixed)
+        for at, (part, batch) in enumerate(zip(filled, batches, strict=True)):
             states = [each[at] for each in of_teachers if each]
             read = partial(self._loss, teachers=states, batch=batch, scale=readers / targets * scale)
-            asked.append(MicroBatch(inputs, placed, read, self._forward if part.counts else self._uncounted))
+            asked.append(
+                MicroBatch(batch.inputs, dict(batch.placed), read, self._forward if part.counts else self._uncounted)
+            )
         with mark("backward"):  # and forward, which has separate marks in between
             loss = self._staged.pipeline.learn(asked) / (readers * scale)
             for teacher in self._teachers:
-                teacher.rest()
+                teacher.reshard()
             self._exchange()
         return loss
 
@@ -97,7 +102,8 @@ class Pipelined(Learner):
         mixed = part.mixed and part.mixed._replace(labels=self._filled_labels(part.mixed.labels, part.counts))
         labels, positions = self._filled_labels(part.labels, part.counts), part.positions
         positions = None if positions is None else self._repeated(positions)
-        return Part(self._repeated(part.inputs), labels, part.counts, mixed, positions)
+        indices = None if part.indices is None else self._repeated(part.indices)
+        return Part(self._repeated(part.inputs), labels, part.counts, mixed, positions, indices)
 
     def _repeated(self, given: Tensor) -> Tensor:
         missing = self._width - len(given)
@@ -110,19 +116,19 @@ class Pipelined(Learner):
     def _loss(self, student: States, *, teachers: Sequence[States], batch: Batch, scale: float) -> Tensor:
         return loss_in_pieces(self._objective, student, teachers, batch) * scale
 
-    def _states(self, teacher: Teacher, shown: list[tuple[Tensor, Tensor, dict[str, Tensor]]]) -> list[States]:
+    def _states(self, teacher: Teacher, batches: list[Batch]) -> list[States]:
         """A teacher's states of each micro-batch, on the rank of the last stage; empty on other ranks."""
         ranks, last = dist.get_world_size(self._group), self._staged.ends[1]
         found: list[States] = []
-        for first in range(0, len(shown), ranks):
+        for first in range(0, len(batches), ranks):
             # A rank with no micro-batch left repeats the last one: the others wait for its part of the teacher.
-            inputs, _, placed = shown[min(first + self._rank, len(shown) - 1)]
+            batch = batches[min(first + self._rank, len(batches) - 1)]
             with mark("teacher"), self._staged.context():
-                said = teacher.states(inputs, **placed)
+                said = teacher.states(batch)
             gathered = [torch.empty_like(said.states) for _ in range(ranks)] if self._rank == last else None
             dist.gather(said.states.contiguous(), gathered, group=self._group, group_dst=last)
             found += [said._replace(states=states) for states in gathered or ()]
-        return found[: len(shown)]
+        return found[: len(batches)]
 
     def _exchange(self) -> None:
         first, last = self._staged.ends

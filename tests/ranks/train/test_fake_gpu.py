@@ -25,7 +25,7 @@ from understudy.objectives.objective import Context, objective
 from understudy.objectives.pieces import loss_in_pieces
 from understudy.parallel.apply import Spread
 from understudy.recipe import Degrees
-from understudy.teachers.in_memory import Teacher
+from understudy.teachers.in_memory import ModelTeacher
 from understudy.train.precision import autocast
 
 GPU = torch.device("cuda", 0)
@@ -60,12 +60,12 @@ def test_all_operands_of_a_step_are_on_the_gpu(
     job = planned(llama(2), llama(3) if taught else None)
     with FakeTensorMode(allow_non_fake_inputs=True):
         student = on_gpu(job.model)
-        teachers = [Teacher(on_gpu(each), frozenset()) for each in job.teachers.values()]
+        teachers = [ModelTeacher(on_gpu(each), frozenset()) for each in job.teachers.values()]
         learned = objective(job.objectives, Context(job.train, seed=0))
         inputs, labels = (tensor.to(GPU) for tensor in job.examples.batch(np.zeros(2, dtype=np.int64)))
         with autocast(spread.precision, GPU):
-            known = [teacher.states(inputs) for teacher in teachers]
             batch = Batch(inputs, labels)
+            known = [teacher.states(batch) for teacher in teachers]
             loss = student(inputs, read=lambda states: loss_in_pieces(learned, states, known, batch))
     saved = [tensor for tensor in loss.grad_fn.saved_tensors if isinstance(tensor, Tensor)]
     assert len(saved) == 2

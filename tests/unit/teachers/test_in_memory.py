@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from understudy.models.outputs import Outputs
+from understudy.objectives.batch import Batch
 from understudy.recipe.objectives import Extra
-from understudy.teachers.in_memory import Teacher
+from understudy.teachers.in_memory import ModelTeacher
 
 
 class Noisy(nn.Module):
@@ -21,11 +22,15 @@ class Noisy(nn.Module):
         return Outputs(self.layers(inputs), hidden_states=(inputs,) if extras else ())
 
 
+def batch(inputs: Tensor) -> Batch:
+    return Batch(inputs, torch.zeros(len(inputs), dtype=torch.long))
+
+
 def test_it_is_frozen_and_does_not_learn() -> None:
     model = Noisy().train()
-    teacher = Teacher(model, frozenset())
+    teacher = ModelTeacher(model, frozenset())
     student = torch.randn(4, 3, requires_grad=True)
-    (student * teacher(torch.randn(4, 6)).logits).sum().backward()
+    (student * teacher.outputs(batch(torch.randn(4, 6))).logits).sum().backward()
     assert model.asked == [(False, frozenset())]
     assert not any(parameter.requires_grad for parameter in model.parameters())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -33,10 +38,10 @@ def test_it_is_frozen_and_does_not_learn() -> None:
 
 
 def test_it_says_the_same_every_time() -> None:
-    teacher, inputs = Teacher(Noisy().train(), frozenset()), torch.randn(4, 6)
-    assert torch.equal(teacher(inputs).logits, teacher(inputs).logits)
+    teacher, inputs = ModelTeacher(Noisy().train(), frozenset()), torch.randn(4, 6)
+    assert torch.equal(teacher.outputs(batch(inputs)).logits, teacher.outputs(batch(inputs)).logits)
 
 
 def test_it_says_what_it_is_asked_for() -> None:
-    teacher, inputs = Teacher(Noisy(), frozenset({"hidden_states"})), torch.randn(4, 6)
-    assert torch.equal(teacher(inputs).hidden_states[0], inputs)
+    teacher, inputs = ModelTeacher(Noisy(), frozenset({"hidden_states"})), torch.randn(4, 6)
+    assert torch.equal(teacher.outputs(batch(inputs)).hidden_states[0], inputs)
