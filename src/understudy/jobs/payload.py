@@ -40,9 +40,9 @@ class Training:
     objectives: Objectives
     """The model's objectives."""
     seed: int
-    others: dict[str, Model] = field(default_factory=dict)
+    later_models: dict[str, Model] = field(default_factory=dict)
     """Models that other jobs of the run train, by their path in the recipe: tried on an example beforehand."""
-    asked: Objectives = ()
+    student_objectives: Objectives = ()
     """The student's objectives: tried beforehand too, for the outputs that they need of teacher and student."""
     student_teachers: tuple[str, ...] = ()
     """The names of the student's teachers, in their order."""

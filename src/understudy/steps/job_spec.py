@@ -39,8 +39,8 @@ def training_spec(work: Work, node: Node, train: Train, initial: Path | None, ob
         train=train,
         objectives=objectives,
         seed=recipe.seed,
-        others=_others(recipe, node),
-        asked=recipe.objectives_of(first),
+        later_models=_later_models(recipe, node),
+        student_objectives=recipe.objectives_of(first),
         student_teachers=recipe.teachers_of(first),
         student_train=None if node.is_student else recipe.trainings[first].train,
         student_world=(recipe.resources.distill.nodes, recipe.resources.distill.processes),
@@ -95,7 +95,7 @@ def _threads(resources: Resources) -> int:
     return platform().cores(resources)
 
 
-def _others(recipe: Recipe, node: Node) -> dict[str, Model]:
+def _later_models(recipe: Recipe, node: Node) -> dict[str, Model]:
     """The recipe's models that this job does not train, without pretrained ones, which are checked when fetched."""
     if node.is_student and not node.is_control:  # no other model is trained after it
         return {}

@@ -24,7 +24,7 @@ ROUNDING = 0.01
 """Tolerance, as a share of the first half's influence without a mask. With one it is 0 to the bit; in a mixture of
 experts, each of which then computes other tokens, 1e-5."""
 
-Ask = Callable[[Tensor, Tensor, Tensor | None], Tensor | None]
+Evaluate = Callable[[Tensor, Tensor, Tensor | None], Tensor | None]
 """From inputs, a mask of positions to return, and positions, (1, L) each, to a rank's states at those; None where it
 has no result."""
 
@@ -60,30 +60,30 @@ def check_learner(learner: Learner, facts: Facts, spread: Spread, where: str) ->
         InputError: its outputs for a document depend on the previous one, or on no earlier token at all.
     """
 
-    def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor | None:
-        return learner.ask(inputs, second, lambda said, own: said.states[own], positions)
+    def evaluate(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor | None:
+        return learner.evaluate(inputs, second, lambda said, own: said.states[own], positions)
 
     learner.train(mode=False)
-    _check(ask, facts, spread, where)
+    _check(evaluate, facts, spread, where)
     learner.train(mode=True)
-    learner.rest()
+    learner.reshard()
 
 
 def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, where: str) -> None:
     """The same for a teacher, whose outputs the student is trained on."""
 
-    def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
+    def evaluate(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
         inputs, own, placed = spread.own_positions(inputs, second, positions)
         with autocast(spread.precision, spread.device):
             said: States = teacher.states(Batch(inputs, own, placed=placed))
         return said.states[own]
 
-    _check(ask, facts, spread, where)
+    _check(evaluate, facts, spread, where)
     teacher.reshard()
 
 
-def _check(ask: Ask, facts: Facts, spread: Spread, where: str) -> None:
-    kept, open_to_all = (_influence(ask, facts, spread, apart=apart) for apart in (True, False))
+def _check(evaluate: Evaluate, facts: Facts, spread: Spread, where: str) -> None:
+    kept, open_to_all = (_influence(evaluate, facts, spread, apart=apart) for apart in (True, False))
     if open_to_all == 0:
         raise InputError(
             f"{where}: what the model says of a token depends on no earlier one before it is trained, so it cannot be "
@@ -96,7 +96,7 @@ def _check(ask: Ask, facts: Facts, spread: Spread, where: str) -> None:
         )
 
 
-def _influence(ask: Ask, facts: Facts, spread: Spread, *, apart: bool) -> float:
+def _influence(evaluate: Evaluate, facts: Facts, spread: Spread, *, apart: bool) -> float:
     """The change of a sequence's second half with the tokens of its first; the same on every rank."""
     length, half = facts["sequence_length"], facts["sequence_length"] // 2
     places = torch.arange(length, device=spread.device)[None]
@@ -104,7 +104,7 @@ def _influence(ask: Ask, facts: Facts, spread: Spread, *, apart: bool) -> float:
     positions = torch.where(second, places - half, places) if apart else None
     one = places % facts["vocab_size"]
     other = torch.where(second, one, (one + 1) % facts["vocab_size"])
-    before, after = (ask(inputs, second, positions) for inputs in (one, other))
+    before, after = (evaluate(inputs, second, positions) for inputs in (one, other))
     squared = torch.zeros((), dtype=torch.double, device=spread.device)
     if before is not None and after is not None:
         squared += (after.double() - before.double()).square().sum()

@@ -47,7 +47,7 @@ from understudy.train.models import (
     description_of,
     frozen_teachers,
     initial_model,
-    try_others,
+    try_later_models,
 )
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
@@ -96,7 +96,7 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         folder = _joined(callbacks)
         callbacks.heartbeat("loading", -1)
         split = open_split(job.examples, "train")
-        try_others(job, split)
+        try_later_models(job, split)
         description = description_of(job)
         spread = _spread(job, device)
         check_batches(description, split, job.train, spread.degrees, job.device, job.place.removesuffix(".train"))
@@ -131,15 +131,19 @@ def _training(
     model = started.model
     teachers, shapes = frozen_teachers(job, split, spread)
     context = Context(job.train, job.seed, started.shapes, shapes, job.place.removesuffix("train") + "distill")
-    learned = objective(job.objectives, context).to(spread.home)
-    learns = spread.replicated(spread.sharded(learned)) if list(learned.parameters()) else learned
+    student_objective = objective(job.objectives, context).to(spread.home)
+    wrapped_objective = (
+        spread.replicated(spread.sharded(student_objective))
+        if list(student_objective.parameters())
+        else student_objective
+    )
     patterns = job.train.optimizer.no_decay
-    named = None if patterns is None else exempt(model, learns, patterns, f"{job.place}.optimizer.no_decay")
-    chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer, named)
+    named = None if patterns is None else exempt(model, wrapped_objective, patterns, f"{job.place}.optimizer.no_decay")
+    chosen = optimizer([*model.parameters(), *wrapped_objective.parameters()], job.train.optimizer, named)
     local_steps = _local_steps(job, chosen, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
     steps = steps_of(job.train, order)
-    learner = _learner(job, started, learned, learns, tuple(teachers.values()), spread)
+    learner = _learner(job, started, student_objective, wrapped_objective, tuple(teachers.values()), spread)
     _check_documents(job, learner, teachers, spread)
     return Training(
         model=model,
@@ -157,7 +161,7 @@ def _training(
         validation=_validation(job),
         guard=Guard(job.train.guard, spread.meshes.tp.size()) if job.train.guard else None,
         loss_scale=LossScale() if spread.precision is torch.float16 else None,
-        checkpoints=_checkpoints(folder, _trained(model, learns), chosen, spread, local_steps),
+        checkpoints=_checkpoints(folder, _trained(model, wrapped_objective), chosen, spread, local_steps),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=Reporter(split, order, steps, spread.device, callbacks.report),
@@ -190,16 +194,16 @@ def _checkpoints(
 def _learner(
     job: TrainingJob,
     started: Started,
-    learned: Objective,
-    learns: nn.Module,
+    student_objective: Objective,
+    wrapped_objective: nn.Module,
     teachers: Sequence[Teacher],
     spread: Spread,
 ) -> Learner:
     if started.staged is None:
         # Only the learner gets the wrapper: checkpoints use the names of the unwrapped model's weights.
         model = over_devices(started.model, spread.device) if job.train.strategy == "dp" else started.model
-        return Whole(model, learned, learns, teachers, spread)
-    return Pipelined(started.staged, started.model, learned, teachers, spread)
+        return Whole(model, student_objective, wrapped_objective, teachers, spread)
+    return Pipelined(started.staged, started.model, student_objective, teachers, spread)
 
 
 def _local_steps(job: TrainingJob, chosen: Optimizer, spread: Spread) -> LocalSteps | None:
@@ -244,9 +248,13 @@ def _process_group(device: torch.device) -> Iterator[None]:
     dist.destroy_process_group()  # not on an error: other ranks would fail too, and might be reported first
 
 
-def _trained(model: nn.Module, learns: nn.Module) -> nn.Module:
+def _trained(model: nn.Module, wrapped_objective: nn.Module) -> nn.Module:
     """All modules with parameters to checkpoint."""
-    return nn.ModuleDict({"model": model, "objective": learns}) if list(learns.parameters()) else model
+    return (
+        nn.ModuleDict({"model": model, "objective": wrapped_objective})
+        if list(wrapped_objective.parameters())
+        else model
+    )
 
 
 def _save(

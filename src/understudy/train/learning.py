@@ -24,7 +24,7 @@ from understudy.train.marks import mark
 from understudy.train.optimizers import clip
 from understudy.train.precision import autocast
 
-Read = Callable[[States, Tensor], Tensor]
+Reduce = Callable[[States, Tensor], Tensor]
 """From a model's states of a batch, and the batch's labels, to the result."""
 
 
@@ -68,11 +68,13 @@ class Learner(ABC):
         """Clip the gradients to a norm of at most `limit`; return the norm before, on every rank."""
 
     @abstractmethod
-    def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor | None:
-        """The result of `read` for a batch, without gradients; None where another rank has it."""
+    def evaluate(
+        self, inputs: Tensor, labels: Tensor, reduce: Reduce, positions: Tensor | None = None
+    ) -> Tensor | None:
+        """The result of `reduce` for a batch, without gradients; None where another rank has it."""
 
     @abstractmethod
-    def rest(self) -> None:
+    def reshard(self) -> None:
         """Free all-gathered parameters."""
 
 
@@ -142,13 +144,13 @@ class Whole(Learner):
         """Clip model and objective together."""
         return clip([*self._model.parameters(), *self._objective.parameters()], limit)
 
-    def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor:
+    def evaluate(self, inputs: Tensor, labels: Tensor, reduce: Reduce, positions: Tensor | None = None) -> Tensor:
         """The result for this rank's positions."""
         inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
         with torch.no_grad(), autocast(self._spread.precision, self._spread.device):
-            said: Tensor = unwrapped(self._model)(inputs, **placed, read=lambda states: read(states, labels))
+            said: Tensor = unwrapped(self._model)(inputs, **placed, read=lambda states: reduce(states, labels))
         return said
 
-    def rest(self) -> None:
+    def reshard(self) -> None:
         """Free all but the shards."""
         reshard(self._model)

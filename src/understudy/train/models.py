@@ -64,7 +64,7 @@ FEWER_BITS: dict[TeacherPrecision, type[Rounded]] = {"int8": EightBits, "nf4": F
 log = logging.getLogger(__name__)
 
 
-def try_others(job: TrainingJob, split: Examples) -> None:
+def try_later_models(job: TrainingJob, split: Examples) -> None:
     """Check that later jobs' models fit the data, too, and all models the precision of their evaluation.
 
     These errors would otherwise appear hours later.
@@ -72,7 +72,7 @@ def try_others(job: TrainingJob, split: Examples) -> None:
     facts, shapes = read_facts(job.examples), dict[str, OutputShapes]()
     if _extras_of(job):
         shapes[job.section] = _try(split, description_of(job), job.section, _extras_of(job))
-    for where, model in job.others.items():
+    for where, model in job.later_models.items():
         description = describe(model, facts, where)
         if keeps_apart(facts):
             check_takes_positions(empty_model(description, where), where)
@@ -92,9 +92,9 @@ def _try_student(
     assert job.student_train is not None
     where = section_of(STUDENT)
     teachers = {name: shapes.get(section_of(name), OutputShapes()) for name in job.student_teachers}
-    is_known = not extras_of(job.asked) or all(section_of(name) in shapes for name in teachers)
+    is_known = not extras_of(job.student_objectives) or all(section_of(name) in shapes for name in teachers)
     context = Context(job.student_train, job.seed, shapes[where], teachers)
-    student_objective = objective(job.asked, context) if is_known else None
+    student_objective = objective(job.student_objectives, context) if is_known else None
     check_names(empty_model(description, where), student_objective, job.student_train, f"{STUDENT}.train")
     spread = degrees(job.student_train.strategy, *job.student_world)
     check_batches(description, split, job.student_train, spread, job.device, STUDENT)
@@ -118,7 +118,7 @@ def _try_measured(job: TrainingJob, split: Examples) -> None:
     if job.measured_in == "fp32":
         return
     facts = read_facts(job.examples)
-    described = {where: describe(model, facts, where) for where, model in job.others.items()}
+    described = {where: describe(model, facts, where) for where, model in job.later_models.items()}
     described[job.section] = description_of(job)
     described |= {section_of(name): _description_of_teacher(job, name) for name in job.teachers}
     for where, description in described.items():
@@ -127,7 +127,7 @@ def _try_measured(job: TrainingJob, split: Examples) -> None:
 
 def _extras_of(job: TrainingJob) -> frozenset[Extra]:
     """Outputs besides logits that the objectives of this job and the student's need."""
-    return extras_of((*job.objectives, *job.asked))
+    return extras_of((*job.objectives, *job.student_objectives))
 
 
 def degrees_of(job: TrainingJob) -> Degrees:

@@ -22,7 +22,7 @@ from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.pipeline import exchange_tied
 from understudy.parallel.stages import MicroBatch
 from understudy.teachers.teacher import Teacher
-from understudy.train.learning import Learner, Part, Read
+from understudy.train.learning import Learner, Part, Reduce
 from understudy.train.marks import mark
 from understudy.train.optimizers import gradient_norm, scale_gradients
 from understudy.train.staged import Staged
@@ -71,15 +71,15 @@ class Pipelined(Learner):
         of_teachers = [self._states(teacher, batches) for teacher in self._teachers]
         # Gradients are averaged over the ranks that read different examples, the loss is summed over them.
         readers = self._spread.meshes.gradient.size()
-        asked = []
+        micro_batches = []
         for at, (part, batch) in enumerate(zip(filled, batches, strict=True)):
             states = [each[at] for each in of_teachers if each]
             read = partial(self._loss, teachers=states, batch=batch, scale=readers / targets * scale)
-            asked.append(
+            micro_batches.append(
                 MicroBatch(batch.inputs, dict(batch.placed), read, self._forward if part.counts else self._uncounted)
             )
         with mark("backward"):  # and forward, which has separate marks in between
-            loss = self._staged.pipeline.learn(asked) / (readers * scale)
+            loss = self._staged.pipeline.learn(micro_batches) / (readers * scale)
             for teacher in self._teachers:
                 teacher.reshard()
             self._exchange()
@@ -119,16 +119,16 @@ class Pipelined(Learner):
     def _states(self, teacher: Teacher, batches: list[Batch]) -> list[States]:
         """A teacher's states of each micro-batch, on the rank of the last stage; empty on other ranks."""
         ranks, last = dist.get_world_size(self._group), self._staged.ends[1]
-        found: list[States] = []
+        states: list[States] = []
         for first in range(0, len(batches), ranks):
             # A rank with no micro-batch left repeats the last one: the others wait for its part of the teacher.
             batch = batches[min(first + self._rank, len(batches) - 1)]
             with mark("teacher"), self._staged.context():
-                said = teacher.states(batch)
-            gathered = [torch.empty_like(said.states) for _ in range(ranks)] if self._rank == last else None
-            dist.gather(said.states.contiguous(), gathered, group=self._group, group_dst=last)
-            found += [said._replace(states=states) for states in gathered or ()]
-        return found[: len(batches)]
+                own_states = teacher.states(batch)
+            gathered = [torch.empty_like(own_states.states) for _ in range(ranks)] if self._rank == last else None
+            dist.gather(own_states.states.contiguous(), gathered, group=self._group, group_dst=last)
+            states += [own_states._replace(states=tensor) for tensor in gathered or ()]
+        return states[: len(batches)]
 
     def _exchange(self) -> None:
         first, last = self._staged.ends
@@ -147,14 +147,16 @@ class Pipelined(Learner):
             scale_gradients(parameters, limit, norm)
         return norm
 
-    def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor | None:
+    def evaluate(
+        self, inputs: Tensor, labels: Tensor, reduce: Reduce, positions: Tensor | None = None
+    ) -> Tensor | None:
         """The result on the rank of the last stage, None on others."""
         inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
         return self._staged.pipeline.evaluate(
-            MicroBatch(inputs, placed, lambda states: read(states, labels), self._staged.context)
+            MicroBatch(inputs, placed, lambda states: reduce(states, labels), self._staged.context)
         )
 
-    def rest(self) -> None:
+    def reshard(self) -> None:
         """Free all but the shards."""
         for stage in self._staged.stages.values():
             reshard(stage)

@@ -76,13 +76,13 @@ class Validation:
             positions = self.examples.positions(shown)
             if positions is not None:
                 positions = positions.to(spread.device)
-            found = learner.ask(inputs, labels, _in_pieces, positions)
+            found = learner.evaluate(inputs, labels, _in_pieces, positions)
             if found is not None and len(indices):
                 sums += found
             if time.monotonic() - told > TOLD:
                 alive()
                 told = time.monotonic()
-        learner.rest()
+        learner.reshard()
         learner.train(mode=True)
         dist.all_reduce(sums, group=spread.meshes.loss.get_group())
         loss, right, targets = sums.tolist()

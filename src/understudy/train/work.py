@@ -34,9 +34,9 @@ class TrainingJob:
     """The type of the teachers' weights."""
     teacher_shards: int | None
     """Number of ranks that share a copy of a teacher."""
-    others: Mapping[str, Model]
+    later_models: Mapping[str, Model]
     """Models that later jobs of the run will train, by their path in the recipe: tested on an example beforehand."""
-    asked: Objectives
+    student_objectives: Objectives
     """The student's objectives: tested beforehand too, for the outputs that they need of teacher and student."""
     student_teachers: tuple[str, ...]
     """The names of the student's teachers, in their order."""

@@ -23,7 +23,7 @@ from understudy.models.facts import read_facts
 from understudy.recipe import Degrees, FactoryModel, Model, Train
 from understudy.recipe.models import ArchitectureModel
 from understudy.train.batches import check_batches, part_sizes
-from understudy.train.models import try_others
+from understudy.train.models import try_later_models
 
 MEAN, STD = 0.4, 0.2
 """Of the examples, by their description."""
@@ -199,14 +199,14 @@ def test_what_the_student_cannot_learn_from_is_told_before_its_teacher_is_traine
         tmp_path,
         image_examples,
         jobs.VIT,
-        others=others,
+        later_models=others,
         student_train=later,
         student_world=world,
-        asked=[{"type": "logits"}],
+        student_objectives=[{"type": "logits"}],
     )
     job = training_job(spec, training_of(spec))
     if right:
-        try_others(job, open_split(image_examples, "train"))
+        try_later_models(job, open_split(image_examples, "train"))
         return
     with pytest.raises(InputError, match=r"^student\.train\.batch_size: .*Expected more than 1 value"):
-        try_others(job, open_split(image_examples, "train"))
+        try_later_models(job, open_split(image_examples, "train"))

@@ -198,7 +198,7 @@ def test_a_teacher_that_sees_other_documents_is_refused(
 def test_a_later_model_that_takes_no_positions_is_refused_before_the_first_trains(
     ranks: Any, tmp_path: Path, packed_examples: Path
 ) -> None:
-    job = jobs.spec(tmp_path, packed_examples, jobs.LLAMA, others={"student.model": BLOOM})
+    job = jobs.spec(tmp_path, packed_examples, jobs.LLAMA, later_models={"student.model": BLOOM})
     assert ranks.run(1, refusal, job)[0].startswith(f"student.model: {NO_POSITIONS}")
 
 

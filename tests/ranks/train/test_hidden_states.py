@@ -141,11 +141,11 @@ class Plain(nn.Module):
 def test_a_student_that_does_not_fit_is_refused_before_the_teacher_is_trained(
     tmp_path: Path, image_examples: Path, student: dict[str, Any], objective: dict[str, Any], error: str | None
 ) -> None:
-    later = {"others": {"student.model": student}, "asked": [objective], "student_train": jobs.TRAIN}
+    later = {"later_models": {"student.model": student}, "student_objectives": [objective], "student_train": jobs.TRAIN}
     spec = jobs.spec(tmp_path, image_examples, jobs.VIT, **later)
     job, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
     if error is None:
-        models.try_others(job, split)
+        models.try_later_models(job, split)
     else:
         with pytest.raises(InputError, match=f"^{error}"):
-            models.try_others(job, split)
+            models.try_later_models(job, split)

@@ -9,7 +9,7 @@ from understudy.jobs.payload import Serving, Training
 from understudy.models.user_code import user_code
 from understudy.recipe import Recipe
 from understudy.recipe.objectives import without_teacher
-from understudy.steps.job_spec import _factories, _others, evaluation_spec, serving_spec, training_spec
+from understudy.steps.job_spec import _factories, _later_models, evaluation_spec, serving_spec, training_spec
 from understudy.steps.step import Work
 from understudy.store import Run, Store
 
@@ -20,9 +20,9 @@ def node(recipe: Recipe, name: str) -> Node:
 
 
 def test_a_job_tries_the_models_that_are_trained_after_it(digits: Recipe) -> None:
-    assert list(_others(digits, node(digits, "teacher"))) == ["student.model"]
-    assert list(_others(digits, node(digits, "control"))) == ["teacher.model"]
-    assert _others(digits, node(digits, "distill")) == {}
+    assert list(_later_models(digits, node(digits, "teacher"))) == ["student.model"]
+    assert list(_later_models(digits, node(digits, "control"))) == ["teacher.model"]
+    assert _later_models(digits, node(digits, "distill")) == {}
 
 
 @pytest.mark.parametrize("profiled", [False, True])

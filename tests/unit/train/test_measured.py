@@ -22,7 +22,7 @@ from understudy.models.facts import Description, read_facts
 from understudy.models.files import save_model
 from understudy.models.narrow import narrowed
 from understudy.recipe import ArchitectureModel
-from understudy.train.models import description_of, try_others
+from understudy.train.models import description_of, try_later_models
 
 
 class Shifted(nn.Module):
@@ -79,7 +79,7 @@ def flexible(num_labels: int, image_size: int, num_channels: int) -> nn.Module:
 def test_code_of_ones_own_runs_once_and_as_it_will(tmp_path: Path, image_examples: Path) -> None:
     spec = jobs.spec(tmp_path, image_examples, factory("flexible"), measured_in="bf16")
     built.clear()
-    try_others(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
+    try_later_models(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
     assert len(built) == 1
 
 
@@ -134,13 +134,13 @@ CONVNEXT = {"type": "convnext", "config": {"hidden_sizes": [8, 8], "depths": [1,
 def test_a_model_that_cannot_be_measured_as_asked_is_not_trained(
     tmp_path: Path, image_examples: Path, precision: str, own: Any, later: dict[str, Any], wrong: str | None
 ) -> None:
-    spec = jobs.spec(tmp_path, image_examples, own, others=later, measured_in=precision)
+    spec = jobs.spec(tmp_path, image_examples, own, later_models=later, measured_in=precision)
     job, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
     if precision == "fp32" or wrong is None:
-        try_others(job, split)
+        try_later_models(job, split)
         return
     with pytest.raises(InputError, match=rf"^evaluate\.precision: bf16: {re.escape(wrong)}: .*buffers keep their type"):
-        try_others(job, split)
+        try_later_models(job, split)
 
 
 def computes(description: Description, split: Examples) -> bool:
@@ -168,10 +168,10 @@ def test_what_is_tried_without_memory_is_what_a_real_model_does(
     job, split = training_job(spec, training_of(spec)), open_split(examples, "train")
     assert computes(description_of(job), split) == (own != XGLM)
     if own != XGLM:
-        try_others(job, split)
+        try_later_models(job, split)
         return
     with pytest.raises(InputError, match=r"bf16: teacher\.model: the model fails .*does not take bfloat16 and float32"):
-        try_others(job, split)
+        try_later_models(job, split)
 
 
 def test_a_teacher_that_was_not_trained_by_this_run_is_tried_before_its_student_is(
@@ -189,7 +189,7 @@ def test_a_teacher_that_was_not_trained_by_this_run_is_tried_before_its_student_
         tmp_path / "job", text_examples, jobs.GPT, role="distill", teacher=str(folder), teacher_model=section
     )
     split = open_split(text_examples, "train")
-    try_others(training_job(spec, training_of(spec)), split)
+    try_later_models(training_job(spec, training_of(spec)), split)
     changed = replace(training_of(spec), measured_in="bf16")
     with pytest.raises(InputError, match=r"^evaluate\.precision: bf16: teacher\.model: "):
-        try_others(training_job(spec, changed), split)
+        try_later_models(training_job(spec, changed), split)

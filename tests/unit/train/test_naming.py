@@ -15,7 +15,7 @@ from understudy.models.build import empty_model
 from understudy.objectives.objective import Context, objective
 from understudy.recipe import Optimizer, Train
 from understudy.recipe.objectives import without_teacher
-from understudy.train.models import try_others
+from understudy.train.models import try_later_models
 from understudy.train.naming import check_names
 
 
@@ -63,8 +63,10 @@ def test_what_the_students_training_names_is_looked_for_before_the_teacher_is_tr
     def tried(patterns: list[str]) -> None:
         later = {**jobs.TRAIN, "optimizer": Optimizer(no_decay=tuple(patterns)).model_dump()}
         asked = [{"type": "logits"}]
-        spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others=others, student_train=later, asked=asked)
-        try_others(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
+        spec = jobs.spec(
+            tmp_path, image_examples, jobs.VIT, later_models=others, student_train=later, student_objectives=asked
+        )
+        try_later_models(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
 
     tried(["*.bias"])
     with pytest.raises(InputError, match=r"^student\.train\.optimizer\.no_decay: \*\.bais names no parameter"):
