@@ -78,12 +78,12 @@ def predicted(
         known = ~correct.isnan().cpu().numpy()
         taken_for = logits.argmax(dim=-1).cpu().numpy()
         np.add.at(confusion, (batch.targets[known], taken_for[known]), 1)
-    said = None
+    chosen = None
     if answers:
-        said = logits.argmax(dim=-1).double().masked_fill(correct.isnan(), torch.nan)[real].cpu().numpy()
+        chosen = logits.argmax(dim=-1).double().masked_fill(correct.isnan(), torch.nan)[real].cpu().numpy()
     nll, correct, confidence = (part[real].double() for part in (nll, correct, confidence))
     examples = batch.examples[batch.examples >= 0]
-    return Predicted(examples, nll.cpu().numpy(), correct.cpu().numpy(), confidence.cpu().numpy(), confusion, said)
+    return Predicted(examples, nll.cpu().numpy(), correct.cpu().numpy(), confidence.cpu().numpy(), confusion, chosen)
 
 
 def predictions(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,9 +9,9 @@ Examples (images, documents) are resampled; tokens of one document are not indep
 error is a sum of absolute values and therefore biased upwards, once more in every resample. No interval with nominal
 coverage was available for it: the one here is for the report, and the gate does not decide by it.
 
-Metrics of answers, such as F1, are computed from the examples of each resample. Their interval is the widest of the
-percentiles, Student's t with the resamples' standard error, and the score interval of a share that was not seen in any
-example: where two models agree on all examples, no resample shows a difference.
+Metrics of answers, such as F1, are computed from the examples of each resample. Their interval is the wider of the
+percentiles and of Student's t with the resamples' standard error, which is widened as Wilson's score interval is: where
+two models agree on all examples, no resample shows a difference, and the rarest label may hide one.
 """
 
 import math
@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.evaluate.agreement import Scores
 from understudy.evaluate.intervals import (
@@ -196,14 +197,19 @@ class Bootstrap:
     def _widest(self, metric: Metric, value: float, many: FloatArray, confidence: float) -> Interval:
         """The interval of a metric of answers, or of a difference of two."""
         low, high = percentiles(many, confidence)
-        half = student_t(self.examples - 1, confidence) * float(many.std(ddof=1))
-        half = max(half, self._unseen(metric, confidence))
+        unseen = self._unseen(metric, confidence) / 2
+        half = unseen + math.hypot(student_t(self.examples - 1, confidence) * float(many.std(ddof=1)), unseen)
         return min(low, value - half), max(high, value + half)
 
     def _unseen(self, metric: Metric, confidence: float) -> float:
-        """The difference that two models may have which agree on all examples."""
+        """The difference that two models may have which agree on all examples, all of it in the rarest label."""
         least, most = metric.values
-        return (most - least) * least_score(self.examples, confidence)
+        return (most - least) / len(self._of_labels) * least_score(int(self._of_labels.min()), confidence)
+
+    @cached_property
+    def _of_labels(self) -> NDArray[np.intp]:
+        """The number of examples of each label that has any."""
+        return np.unique(self._per_example[TARGETS], return_counts=True)[1]
 
     def _paired_answers(self, role: str, other: str, confidence: float) -> Difference:
         right = self._tables[role][:, 1] - self._tables[other][:, 1]
@@ -240,7 +246,7 @@ class Bootstrap:
         """
         least, count, of = least_examples(confidence), self.examples, ""
         if METRICS[name].of_answers:
-            count, of = int(np.unique(self._per_example[TARGETS], return_counts=True)[1].min()), " of the rarest label"
+            count, of = int(self._of_labels.min()), " of the rarest label"
         if count < least:
             return f"{count} test examples{of} are too few to tell: it takes {least} to see a loss in a tenth of them"
         if not np.isfinite(ends).all():

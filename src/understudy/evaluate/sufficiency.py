@@ -4,7 +4,7 @@ These are bounds, not advice: a test set within them may still be too small for 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import NormalDist
 
 from understudy.evaluate.intervals import least_examples, least_score, smallest_detectable
@@ -69,6 +69,24 @@ def indistinct(others: int, examples: int, confidence: float, noun: str) -> str:
     return (
         f"{others} of {examples} test {noun}s have another label than the one that is the most frequent in training: "
         f"even a student that is always right could not be told from a predictor that always says that one; {takes}"
+    )
+
+
+def too_rare(counts: Mapping[str, int], confidence: float, noun: str) -> str:
+    """Why no student can be judged by a metric that the rarest label may decide alone; empty if one can.
+
+    Args:
+        counts: the number of test examples by label.
+        confidence: the gate's.
+        noun: an example in words.
+    """
+    label, count = min(counts.items(), key=lambda entry: entry[1])
+    least = least_examples(confidence)
+    if count >= least:
+        return ""
+    return (
+        f"{count} test {noun}s have the label {label}, and a metric that this label may decide alone takes {least} or "
+        "more of each. Give more test data, or let the gate compare accuracy or nll."
     )
 
 

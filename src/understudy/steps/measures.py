@@ -211,9 +211,10 @@ def _contradicts(answers: "FloatArray", targets: "FloatArray", right: "FloatArra
     """Whether answers are no labels, or equal the targets in other examples than those that are right."""
     import numpy as np
 
-    said = ~np.isnan(answers)
-    labels = np.all((answers[said] >= 0) & (answers[said] == np.trunc(answers[said])))
-    return not labels or not np.array_equal(answers[said] == targets[said], right[said] == 1)
+    measured = ~np.isnan(answers)
+    answers, targets, right = answers[measured], targets[measured], right[measured]
+    labels = np.all((answers >= 0) & (answers == np.trunc(answers)))
+    return not labels or not np.array_equal(answers == targets, right == 1)
 
 
 def _completions(tokens: "FloatArray", described: Mapping[str, Any]) -> Completions:

@@ -53,14 +53,14 @@ def _check_splits(node: Node, recipe: Recipe, store: Store, inputs: Mapping[str,
     """Check, before any training, that the splits are large enough for the gate and for validation."""
     if node.data:  # all of it is trained on
         return
-    from understudy.evaluate.sufficiency import indistinct, shortfalls
+    from understudy.evaluate.sufficiency import shortfalls
 
     folder, gate, metric = store.objects.path(inputs[RECORDS]), recipe.gate, recipe.gate_metric
     counts = json.loads((folder / "records.json").read_text())["counts"]
     examples = counts["test"]
     found = [f"{'.'.join(place)}: {why}" for place, why in shortfalls(load(recipe.task), metric, gate, examples)]
-    if not found and load(recipe.task).LABELLED and metric == "accuracy":
-        why = indistinct(_unlike_most(folder), examples, gate.confidence, load(recipe.task).NOUN)
+    if not found and load(recipe.task).LABELLED:
+        why = _labels_problem(recipe, _labels(folder), examples)
         found = [f"data.test: {why}"] if why else []
     if not counts["validation"]:
         asking = [path for path, stage in recipe.trainings.items() if stage.train.validate_every]
@@ -69,13 +69,30 @@ def _check_splits(node: Node, recipe: Recipe, store: Store, inputs: Mapping[str,
         raise InputError("\n".join(found))
 
 
-def _unlike_most(records: Path) -> int:
-    """The number of test records without the most frequent training label; with ties, the largest number."""
+def _labels_problem(recipe: Recipe, counts: Mapping[tuple[str, str], int], examples: int) -> str:
+    """Why the gate could not judge any student by the labels of the test examples; empty if it could."""
+    from understudy.evaluate.metrics import METRICS
+    from understudy.evaluate.sufficiency import indistinct, too_rare
+
+    confidence, noun = recipe.gate.confidence, load(recipe.task).NOUN
+    if recipe.gate_metric == "accuracy":
+        return indistinct(_unlike_most(counts), examples, confidence, noun)
+    if METRICS[recipe.gate_metric].of_answers:
+        return too_rare({label: count for (split, label), count in counts.items() if split == "test"}, confidence, noun)
+    return ""
+
+
+def _labels(records: Path) -> Counter[tuple[str, str]]:
+    """The number of records by split and label."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(records / "records.parquet") as file:  # counting with pyarrow imports pandas, in every run
         table = file.read(columns=["split", "label"])
-    counts = Counter(zip(table["split"].to_pylist(), table["label"].to_pylist(), strict=True))
+    return Counter(zip(table["split"].to_pylist(), table["label"].to_pylist(), strict=True))
+
+
+def _unlike_most(counts: Mapping[tuple[str, str], int]) -> int:
+    """The number of test records without the most frequent training label; with ties, the largest number."""
     trained = {label: count for (split, label), count in counts.items() if split == "train"}
     tested = {label: count for (split, label), count in counts.items() if split == "test"}
     most = [label for label, count in trained.items() if count == max(trained.values())]

@@ -56,42 +56,29 @@ def prepare(
 
     Texts that are too long are truncated, and padded if they are shorter; in a pair the longer one is truncated first.
     """
-    from contextlib import ExitStack
-
-    import numpy as np
-
-    from understudy.data.npy import NpyFile
-    from understudy.data.raw import SPLITS
+    from understudy.data.records import read
     from understudy.data.tokenizer import vocabulary_size
     from understudy.recipe.data import Text
 
     shape = data.text or Text()
-    length, index = shape.sequence_length, {label: number for number, label in enumerate(labels)}
-    tokenizer, padding = _copied_tokenizer(like, folder) if like else _write_tokenizer(shape.tokenizer, records, folder)
-    details = _segments(tokenizer) | {"texts": 1}
-    tokenizer.enable_truncation(length)
-    tokenizer.enable_padding(pad_id=padding, length=length)
-    count = truncated = 0
-    with ExitStack() as stack:
-        inputs = {s: stack.enter_context(NpyFile(folder / f"{s}.inputs.npy", np.int32, (length,))) for s in SPLITS}
-        targets = {s: stack.enter_context(NpyFile(folder / f"{s}.labels.npy", np.int64)) for s in SPLITS}
-        for batch in batches:
-            for record, encoding in zip(batch, tokenizer.encode_batch([_texts(row) for row in batch]), strict=True):
-                details["texts"] = 1 + len(record.others)
-                inputs[record.split].append(np.array([encoding.ids]))
-                targets[record.split].append(np.array([index[str(record.label)]]))
-                count, truncated = count + 1, truncated + bool(encoding.overflowing)
+    length, texts = shape.sequence_length, 1 + len(next(read(records))[0].others)
+    section = shape.tokenizer
+    tokenizer, padding = _copied_tokenizer(like, folder) if like else _write_tokenizer(section, records, folder)
     facts: Facts = {
         "task": "text-classification",
         "labels": labels,
         "vocab_size": vocabulary_size(tokenizer),
         "sequence_length": length,
         "special_ids": {"pad_token_id": padding},
-        "details": details,
+        "details": {"texts": texts, **(_segments(tokenizer) if texts == 2 else {})},
     }
+    _check_room(tokenizer, length, texts)
+    tokenizer.enable_truncation(length)
+    tokenizer.enable_padding(pad_id=padding, length=length)
+    truncated = _write_inputs(batches, tokenizer, labels, length, folder)
     if truncated:
         facts["notes"] = [
-            f"{truncated:,} of {count:,} texts have more than {length} tokens (data.text.sequence_length), and are cut"
+            f"{truncated:,} texts have more than {length} tokens (data.text.sequence_length), and are cut to as many"
         ]
     return facts
 
@@ -104,6 +91,35 @@ def _copied_tokenizer(examples: "Path", folder: "Path") -> tuple[Any, int]:
 
     tokenizer_files.copy(examples, folder)
     return tokenizers.load(examples / "tokenizer.json"), _padding(read_facts(examples))
+
+
+def _check_room(tokenizer: Any, length: int, texts: int) -> None:
+    from understudy.errors import InputError
+
+    least = tokenizer.num_special_tokens_to_add(texts == 2) + texts
+    if length < least:
+        raise InputError(f"data.text.sequence_length: {length} leaves no room for text; {least} is the least here.")
+
+
+def _write_inputs(batches: "Batches", tokenizer: Any, labels: list[str], length: int, folder: "Path") -> int:
+    """Write the arrays of all splits; returns the number of truncated texts or pairs."""
+    from contextlib import ExitStack
+
+    import numpy as np
+
+    from understudy.data.npy import NpyFile
+    from understudy.data.raw import SPLITS
+
+    index, truncated = {label: number for number, label in enumerate(labels)}, 0
+    with ExitStack() as stack:
+        inputs = {s: stack.enter_context(NpyFile(folder / f"{s}.inputs.npy", np.int32, (length,))) for s in SPLITS}
+        targets = {s: stack.enter_context(NpyFile(folder / f"{s}.labels.npy", np.int64)) for s in SPLITS}
+        for batch in batches:
+            for record, encoding in zip(batch, tokenizer.encode_batch([_texts(row) for row in batch]), strict=True):
+                inputs[record.split].append(np.array([encoding.ids]))
+                targets[record.split].append(np.array([index[str(record.label)]]))
+                truncated += bool(encoding.overflowing)
+    return truncated
 
 
 def _texts(record: "Content") -> str | tuple[str, str]:
@@ -128,8 +144,8 @@ def _write_tokenizer(section: "Tokenizer", records: "Path", folder: "Path") -> t
         tokenizer, tokens = _trained(section.vocab_size, records)
     else:
         tokenizer = tokenizers.loaded(section)
-        found = tokenizers.special_tokens(section)
-        tokens = {name: token for name, token in found.items() if tokenizer.token_to_id(token) is not None}
+        named = tokenizers.special_tokens(section).items()
+        tokens = {name: token for name, token in named if tokenizer.token_to_id(token) is not None}
         if "pad_token" not in tokens and "eos_token" not in tokens:
             raise InputError(
                 f"{tokenizers.PLACE}: {section.pretrained} has no token for padding. Put pad_token into its "
@@ -165,11 +181,22 @@ def _trained(vocab_size: int, records: "Path") -> tuple[Any, dict[str, str]]:
 
 
 def _segments(tokenizer: Any) -> dict[str, int]:
-    """The id of the token that ends the first text, if the tokenizer numbers the texts of a pair (BERT does)."""
+    """The id of the token that ends the first text of a pair, if the tokenizer numbers the texts (as BERT's does).
+
+    Raises:
+        InputError: there is no special token between the texts.
+    """
+    from understudy.data.tokenizer import PLACE
+    from understudy.errors import InputError
+
     encoding = tokenizer.encode("a", "b")
-    if 1 not in encoding.type_ids:
-        return {}
-    return {"separator": encoding.ids[encoding.type_ids.index(1) - 1]}
+    texts = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    if texts[-1] - texts[0] < len(texts):
+        raise InputError(f"{PLACE}: it puts no special token between two texts. Take a tokenizer that does.")
+    second = encoding.type_ids.index(1) if 1 in encoding.type_ids else 0
+    # Llama's, whose models are not told either, begins the second text with the token that begins the first.
+    ends_first = second and encoding.special_tokens_mask[second - 1]
+    return {"separator": encoding.ids[second - 1]} if ends_first else {}
 
 
 def open_split(folder: "Path", split: str, facts: "Facts") -> "Examples":
@@ -345,11 +372,11 @@ def losses_by_transformers(
     exact = PreTrainedTokenizerFast.from_pretrained(model, local_files_only=True)
     auto = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code="code" in facts)
     tokens, others = ([one(*pair, **settings)["input_ids"] for pair in pairs] for one in (exact, auto))
-    found, taken = list[float](), inspect.signature(net.forward).parameters
+    nats, taken = list[float](), inspect.signature(net.forward).parameters
     for record, ids in zip(examples, tokens, strict=True):
         first, named = _arguments(torch.tensor([ids]), _padding(facts), _separator(facts))
         with torch.inference_mode():
             logits = net(first, **{name: value for name, value in named.items() if name in taken}).logits.float()
         label = torch.tensor([net.config.label2id[record.label]])
-        found.append(float(torch.nn.functional.cross_entropy(logits, label)))
-    return found, "" if tokens == others else type(auto).__name__
+        nats.append(float(torch.nn.functional.cross_entropy(logits, label)))
+    return nats, "" if tokens == others else type(auto).__name__

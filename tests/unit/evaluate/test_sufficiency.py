@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.evaluate.intervals import least_examples, paired_score, wilson
-from understudy.evaluate.sufficiency import indistinct, least_answers, shortfalls
+from understudy.evaluate.sufficiency import indistinct, least_answers, shortfalls, too_rare
 from understudy.recipe import Gate
 from understudy.recipe.tasks import load
 
@@ -65,3 +65,9 @@ def test_one_label_for_nearly_all_images_leaves_nothing_to_be_better_at() -> Non
     assert "it takes 4 or more of 100" in indistinct(3, 100, 0.95, "image")
     assert indistinct(4, 100, 0.95, "image") == ""
     assert "it takes more test images" in indistinct(0, 3, 0.95, "image")
+
+
+def test_each_label_takes_as_many_examples_as_a_test_set() -> None:
+    assert too_rare({"yes": 400, "no": 36}, 0.95, "text") == ""
+    why = too_rare({"yes": 400, "no": 35, "perhaps": 90}, 0.95, "text")
+    assert why.startswith("35 test texts have the label no, and a metric that this label may decide alone takes 36 or")

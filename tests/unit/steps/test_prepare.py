@@ -12,6 +12,7 @@ from understudy.launch.local.platform import LocalPlatform
 from understudy.recipe import Recipe
 from understudy.steps import steps_of
 from understudy.steps.execution import execute
+from understudy.steps.prepare import _labels_problem
 from understudy.store import Store
 
 Checked = Callable[..., None]
@@ -72,3 +73,22 @@ def test_a_training_that_has_nothing_to_validate_on_is_refused_before_any_is_tra
 
 def test_without_validation_none_is_asked_for(checked: Checked) -> None:
     checked(HALF, "gate.margin=0.1", "data.validation=0")
+
+
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        ("accuracy", ""),
+        ("nll", ""),
+        ("macro_f1", "30 test texts have the label no"),
+        ("matthews", "30 test texts have"),
+    ],
+)
+def test_a_rare_label_is_refused_before_training_if_the_metric_may_depend_on_it_alone(metric: str, why: str) -> None:
+    learner = {"model": {"type": "bert", "config": {}}, "train": {"steps": 1}}
+    data = {"source": {"type": "parquet", "path": "here"}}
+    values = {"name": "here", "task": "text-classification", "data": data, "teacher": learner, "student": learner}
+    recipe = Recipe.model_validate({**values, "gate": {"metric": metric}})
+    counts = {("train", "no"): 90, ("train", "yes"): 95, ("test", "no"): 30, ("test", "yes"): 300}
+    assert _labels_problem(recipe, counts, 330).startswith(why)
+    assert bool(_labels_problem(recipe, counts, 330)) == bool(why)

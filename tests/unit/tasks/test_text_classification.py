@@ -41,13 +41,13 @@ Prepared = Callable[..., tuple[Path, list[str]]]
 def prepared(tmp_path: Path) -> Prepared:
     """The examples of 60 texts or pairs, with the records beside them, and the notes."""
 
-    def run(columns: dict[str, str], **tokenizer: Any) -> tuple[Path, list[str]]:
+    def run(columns: dict[str, str], length: int = LENGTH, **tokenizer: Any) -> tuple[Path, list[str]]:
         rows = [f"the plot {number} is {('good', 'bad')[number % 2]}" for number in range(60)]
         rows[7] += " and so is all of the rest of it" * 3
         table = {"text": rows, "claim": ["is it good", "[SEP] <|separator|> it is"] * 30, "label": ["yes", "no"] * 30}
         pq.write_table(pa.table(table), tmp_path / "all.parquet")
         source = {"type": "parquet", "path": str(tmp_path / "all.parquet"), "columns": columns}
-        text = {"sequence_length": LENGTH, "tokenizer": tokenizer or {"vocab_size": 300}}
+        text = {"sequence_length": length, "tokenizer": tokenizer or {"vocab_size": 300}}
         data = Data.model_validate({"source": source, "text": text, "validation": 0.2})
         for name in ("records", "examples"):
             (tmp_path / name).mkdir()
@@ -103,7 +103,7 @@ def test_truncated_texts_are_counted(prepared: Prepared) -> None:
     texts = [row.content.decode() for batch in read(examples.parent / "records") for row in batch]
     count = sum(len(encoding.ids) > LENGTH for encoding in tokenizer.encode_batch(texts))
     assert 1 <= count < 60
-    assert notes == [f"{count} of 60 texts have more than 12 tokens (data.text.sequence_length), and are cut"]
+    assert notes == [f"{count} texts have more than 12 tokens (data.text.sequence_length), and are cut to as many"]
 
 
 def test_segments_and_mask_are_those_of_the_tokenizer(prepared: Prepared, wordpiece: Path) -> None:
@@ -156,6 +156,31 @@ def test_a_tokenizer_without_padding_is_refused(prepared: Prepared, wordpiece: P
     (wordpiece / "tokenizer_config.json").write_text(json.dumps({"cls_token": "[CLS]"}))
     with pytest.raises(InputError, match=r"tokenizer\.pretrained: .*hub has no token for padding\. Put pad_token into"):
         prepared({}, pretrained=str(wordpiece))
+
+
+@pytest.mark.parametrize(("columns", "least"), [({}, 3), ({"second": "claim"}, 5)], ids=["one", "pair"])
+def test_a_sequence_without_room_for_text_is_refused(prepared: Prepared, columns: dict[str, str], least: int) -> None:
+    with pytest.raises(
+        InputError, match=rf"sequence_length: {least - 1} leaves no room for text; {least} is the least"
+    ):
+        prepared(columns, length=least - 1)
+
+
+def test_a_tokenizer_that_puts_nothing_between_two_texts_is_refused(prepared: Prepared, wordpiece: Path) -> None:
+    path = wordpiece / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "post_processor": None}))
+    with pytest.raises(InputError, match=r"tokenizer\.pretrained: it puts no special token between two texts"):
+        prepared({"second": "claim"}, pretrained=str(wordpiece))
+
+
+def test_a_text_that_begins_anew_has_no_number(wordpiece: Path) -> None:
+    """Llama's template: the second text begins as the first, and no model takes numbers."""
+    tokenizer = Tokenizer.from_file(str(wordpiece / "tokenizer.json"))
+    begin = [("[CLS]", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A", pair="[CLS] $A [CLS]:1 $B:1", special_tokens=begin
+    )
+    assert task._segments(tokenizer) == {}
 
 
 @pytest.mark.parametrize("model", [BERT, LLAMA], ids=["bert", "llama"])
