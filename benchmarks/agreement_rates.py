@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.evaluate.metrics import METRICS, FloatArray, Unmeasured
 from understudy.evaluate.quality import loss
@@ -22,6 +23,7 @@ from understudy.recipe import MetricName
 
 NAMES: tuple[MetricName, ...] = ("macro_f1", "matthews")
 POPULATION = 10**6
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,11 @@ def cells(case: Case) -> FloatArray:
         else:
             kept = {teacher: 1 - case.repaired, label: case.repaired}.get(student, 0.0)
         shares[label, teacher, student] = case.labels[label] * right * kept
-    return shares / shares.sum()
+    total: float = shares.sum()
+    return np.asarray(shares / total, dtype=np.float64)
 
 
-def results(counts: FloatArray) -> dict[str, FloatArray]:
+def results(counts: Counts) -> dict[str, FloatArray]:
     """Per-example results, from the number of examples in each cell."""
     target, *answers = np.repeat(np.indices(counts.shape).reshape(3, -1), counts.ravel(), axis=1).astype(np.float64)
     arrays = {"weights.tokens": np.ones(len(target)), "weights.target": target}
@@ -77,7 +80,7 @@ def margin(shares: FloatArray, name: MetricName) -> float:
     return bootstrap.value(name, "teacher") - bootstrap.value(name, "student")
 
 
-def passed(counts: FloatArray, name: MetricName, true: float, resamples: int) -> bool:
+def passed(counts: Counts, name: MetricName, true: float, resamples: int) -> bool:
     """Whether the gate rules out a loss above the margin."""
     bootstrap = Bootstrap(results(counts), ["teacher", "student"], resamples)
     try:
