@@ -36,6 +36,7 @@ from understudy.objectives.labels import LabelsObjective
 from understudy.objectives.logits import LogitsObjective
 from understudy.recipe import Objectives, Recipe
 from understudy.recipe.objectives import without_teacher
+from understudy.recipe.roles import learner_of
 from understudy.train.job import Callbacks, run
 from understudy.train.work import TrainingJob
 
@@ -131,7 +132,7 @@ def _train(recipe: Recipe, examples: Path, place: Path, role: str, teacher: Path
 
 
 def _measured(recipe: Recipe, examples: Path, folder: Path, role: str) -> answers.Results:
-    learner, on = (recipe.teacher if role == "teacher" else recipe.student), torch.device("cpu")
+    learner, on = recipe.learners[learner_of(role)], torch.device("cpu")
     module = load_model(folder, trusted_description(folder, learner.model, examples, role), on)
     split = _split(recipe, examples)
     return answers.results(module, split, 256, on, 0, lambda batches: None)

@@ -81,7 +81,7 @@ def row(name: str, vocabulary: int, positions: int, width: int, rounds: int) -> 
     taught = None if name == "labels" else teacher
     learned = objective(ALONE if taught is None else BOTH, Context(Train(steps=1), seed=0))
     ways: list[Loss] = [
-        lambda: loss_in_pieces(learned, student, taught, batch),
+        lambda: loss_in_pieces(learned, student, [taught] if taught else [], batch),
         lambda: plain(student, taught, batch),
     ]
     turns = [[seconds(way, student) for way in ways] for _ in range(rounds + 1)][1:]

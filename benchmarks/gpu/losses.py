@@ -39,11 +39,11 @@ class Case:
         """As a job computes it."""
         learned, words = objective(sections, Context(Train(steps=1), seed=0)), self.sizes.vocabulary
         batch = Batch(self.labels, self.labels)
-        teacher = None if sections == HARD else States(self.known, self.taught, (), words, self.taught)
+        teachers = [] if sections == HARD else [States(self.known, self.taught, (), words, self.taught)]
 
         def loss() -> Tensor:
             student = States(self.states, self.head, (*self.head.parameters(),), words, self.head)
-            return loss_in_pieces(learned, student, teacher, batch) / self.sizes.positions
+            return loss_in_pieces(learned, student, teachers, batch) / self.sizes.positions
 
         return loss
 

@@ -62,7 +62,7 @@ def train(stage: Stage) -> "subprocess.Popen[str]":
 
 def step(stage: Stage) -> int:
     """The process id of the pipeline's task that makes the teacher; kfp starts it below a shell."""
-    tasks = [seen for seen in stage.processes() if "--function_to_execute teacher" in seen.command]
+    tasks = [seen for seen in stage.processes() if "--function_to_execute train" in seen.command]
     return next(seen.pid for seen in tasks if not seen.command.startswith("sh "))
 
 
