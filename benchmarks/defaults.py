@@ -28,13 +28,12 @@ from understudy.data.prepare import prepare
 from understudy.evaluate import answers
 from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap, Difference
-from understudy.jobs.payload import Taught
 from understudy.models.facts import read_facts
 from understudy.models.files import load_model
 from understudy.models.trust import trusted_description
 from understudy.objectives.labels import LabelsObjective
 from understudy.objectives.logits import LogitsObjective
-from understudy.recipe import Objectives, Recipe
+from understudy.recipe import Objectives, Recipe, SavedModel
 from understudy.recipe.objectives import without_teacher
 from understudy.recipe.roles import learner_of
 from understudy.train.job import Callbacks, run
@@ -109,7 +108,7 @@ def _train(recipe: Recipe, examples: Path, place: Path, role: str, teacher: Path
         seed=recipe.seed,
         examples=examples,
         initial=None,
-        teachers={"teacher": Taught(str(teacher), recipe.all_teachers["teacher"].model)} if taught else {},
+        teachers={"teacher": SavedModel(str(teacher), recipe.all_teachers["teacher"].model)} if taught else {},
         teacher_precision="fp32",
         teacher_shards=None,
         student_world=(1, 1),

@@ -133,7 +133,7 @@ def measures(digests: dict[str, str]) -> dict[str, Any]:
         "split": "test",
         "examples": 360,
         "gate_metric": "accuracy",
-        "teacher": "teacher",
+        "reference": "teacher",
         "hardware": {
             "device": "cpu",
             "cpu": "a processor",

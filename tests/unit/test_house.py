@@ -70,7 +70,6 @@ OTHER_MEANINGS = {
     "cli/review.py": "columns of a table",
     "evaluate/gate.py": "a field of the verdict",
     "evaluate/report.py": "a phase of a training step",
-    "jobs/payload.py": "a folder that ranks read",
     "objectives/hidden_states.py": "a word in an error",
     "plan/ledger.py": "a kind of memory",
     "plan/trace.py": "a kind of memory",
@@ -81,7 +80,6 @@ OTHER_MEANINGS = {
     "steps/champion.py": "a folder",
     "steps/evidence.py": "keys of the recipe",
     "train/learning.py": "a phase of a training step",
-    "train/models.py": "a section of the recipe in an error",
     "train/pipelined.py": "a phase of a training step",
     "train/profile.py": "a phase of a training step",
 }

@@ -8,6 +8,7 @@ SERVER = Path("server/src/understudy_server")
 FOLDERS = [Path("tests") / name for name in ("unit", "ranks", "registry", "server", "full", "cluster")]
 
 WITHOUT = {
+    "teachers/teacher.py": "a protocol without code: its one class is tested in teachers/test_in_memory.py",
     "plan/simulation.py": "where every trace runs: plan/test_trace.py",
     "plan/copies.py": "what a replica holds beside a model: plan/test_depth.py and plan/test_trace.py",
     "__main__.py": "one line; every test that starts `python -m understudy` runs it",

@@ -153,7 +153,7 @@ def show_verdict(console: Console, verdict: Verdict) -> None:
     approved = verdict["approved"]
     headline = verdict.get("headline") or ("approved" if approved else "rejected")
     console.print(headline, style="bold green" if approved else "bold red", markup=False)
-    if (teacher := verdict.get("teacher", TEACHER)) != TEACHER:
+    if (teacher := verdict.get("reference", TEACHER)) != TEACHER:
         console.print(f"  the teacher that it was held against: {teacher}", markup=False)
     for caution in verdict.get("cautions", []):
         console.print(f"  note  {caution}", style="yellow", markup=False)

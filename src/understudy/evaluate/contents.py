@@ -92,7 +92,7 @@ class Measures(TypedDict):
     data: Mapping[str, object]
     """The counts of examples.json, and the number of skipped records."""
     gate_metric: MetricName
-    teacher: str
+    reference: str
     """The role of the teacher that the student is held against; ratios of latency are to it."""
     confidence: float
     hardware: Hardware
@@ -138,7 +138,7 @@ class Verdict(TypedDict):
     approved: bool
     candidate: Candidate
     """The role of the judged model."""
-    teacher: str
+    reference: str
     """The name of the teacher that it was held against."""
     headline: str
     """The decision in one line, with the margin and the models that the candidate was compared with."""

@@ -108,7 +108,7 @@ def decide(
     return {
         "approved": all(rule.passed for rule in rules),
         "candidate": candidate,
-        "teacher": str(measures.get("teacher", TEACHER)),
+        "reference": str(measures.get("reference", TEACHER)),
         "headline": headline(rules, metric, gate.margin, candidate, compared=CHAMPION in losses),
         "cautions": [
             *warned,

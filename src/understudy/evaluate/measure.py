@@ -154,7 +154,7 @@ def _measures(
         "examples": len(split.tokens),
         "data": {key: value for key, value in described.items() if key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
-        "teacher": teacher,
+        "reference": teacher,
         "confidence": CONFIDENCE,
         "hardware": machine,
         "models": {

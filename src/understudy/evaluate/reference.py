@@ -26,7 +26,7 @@ def reference_teacher(recipe: Recipe, metrics: Mapping[str, Mapping[MetricName, 
 
 def in_role_of_teacher(measures: Measures, per_example: Mapping[str, Any]) -> tuple[Measures, dict[str, Any]]:
     """Measures and per-example results with the role `teacher` for the teacher that the student is held against."""
-    name = measures.get("teacher", TEACHER)
+    name = measures.get("reference", TEACHER)
     models = {_role(role, name): model for role, model in measures["models"].items()}
     slices = [{_role(key, name): value for key, value in each.items()} for each in measures["slices"]]
     renamed = {".".join((_role(role, name), rest)): value for role, rest, value in _parts(per_example)}

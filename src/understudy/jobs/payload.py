@@ -5,16 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from understudy.jobs.collectives import Collectives
-from understudy.recipe import EvaluatePrecision, Model, Objectives, Recipe, TeacherPrecision, Train
-
-
-@dataclass(frozen=True)
-class Taught:
-    """A teacher of a training."""
-
-    folder: str
-    model: Model
-    """Its section of the recipe, which its files must match."""
+from understudy.recipe import EvaluatePrecision, Model, Objectives, Recipe, SavedModel, TeacherPrecision, Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +20,7 @@ class Training:
     examples: str
     initial: str | None
     """A model to start from: fetched, or of an earlier stage."""
-    teachers: dict[str, Taught] = field(default_factory=dict)
+    teachers: dict[str, SavedModel] = field(default_factory=dict)
     """By name, in the recipe's order."""
     teacher_precision: TeacherPrecision = "fp32"
     """Precision of the teachers' weights."""

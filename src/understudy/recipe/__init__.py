@@ -2,7 +2,7 @@
 
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
-from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel
+from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel, SavedModel
 from understudy.recipe.objectives import Objectives, ObjectiveSection
 from understudy.recipe.roles import Candidate
 from understudy.recipe.schema import (
@@ -63,6 +63,7 @@ __all__ = [
     "Recipe",
     "Recompute",
     "Resources",
+    "SavedModel",
     "Schedule",
     "Section",
     "StrategyName",

@@ -1,5 +1,6 @@
 """The kinds of model in a recipe: an architecture, a pretrained one, or a function of the user's."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Discriminator, Field, JsonValue, Tag
@@ -64,3 +65,11 @@ Model = Annotated[
         custom_error_message="a model needs one of the keys type (an architecture), pretrained, or factory",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model that a step saved, and its section of the recipe, which the files must match."""
+
+    folder: str
+    model: Model

@@ -135,7 +135,7 @@ def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
     yield f"The {candidate} {verb} the gate on {measures['examples']} examples of the test split."
     if headline := verdict.get("headline"):
         yield f"{headline[0].upper()}{headline[1:]}."
-    if (teacher := verdict.get("teacher", TEACHER)) != TEACHER:
+    if (teacher := verdict.get("reference", TEACHER)) != TEACHER:
         yield f"The teacher that it was held against is {teacher}."
     for caution in verdict["cautions"]:
         yield from ("", f"**{caution}**")

@@ -31,7 +31,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "task_code": task_code(recipe.task, MEASURED_BY),
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
-        "teacher": recipe.gate.teacher,
+        "reference": recipe.gate.teacher,
         "latency": recipe.evaluate.latency.model_dump(mode="json"),
         "strategy": recipe.evaluate.model_dump(mode="json")["strategy"],
         **settings_of(recipe, store),

@@ -13,7 +13,7 @@ from understudy.graph import EXAMPLES, MEASURES, RECORDS, Node, trainings
 from understudy.recipe import Recipe
 from understudy.revision import commit
 from understudy.steps.champion import champion_problem
-from understudy.steps.evidence import lineage, reported_recipe, trained
+from understudy.steps.evidence import lineage, reported_recipe, roles, trained
 from understudy.steps.foreign import RECORD
 from understudy.steps.identity import task_code
 from understudy.steps.profiles import profiles_of
@@ -68,7 +68,7 @@ def _gate(work: Work) -> None:
     measures = json.loads((work.input(MEASURES) / "measures.json").read_text())
     with np.load(work.input(MEASURES) / "per_example.npz") as arrays:
         per_example = dict(arrays)
-    teacher = measures["teacher"]
+    teacher = measures["reference"]
     measures, per_example = in_role_of_teacher(measures, per_example)
     histories = in_roles(_histories(work), teacher)
     verdict = decide(
@@ -170,7 +170,7 @@ def step(node: Node) -> Step:
             "understudy.data.card",
             "understudy.data.records",
         ),
-        functions=(_gate, _foreign, _of_labels, _origin, reported_recipe, lineage, trained),
+        functions=(_gate, _foreign, _of_labels, _origin, reported_recipe, lineage, roles, trained),
         section=_section,
         inputs=node.inputs,
         outside=_around,

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.graph import EXAMPLES, RECORDS, Node
-from understudy.jobs.payload import Evaluation, Payload, Serving, Taught, Training
+from understudy.jobs.payload import Evaluation, Payload, Serving, Training
 from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Recipe, Resources, SavedModel, Train
 from understudy.recipe.learners import paths_of
 from understudy.recipe.roles import STUDENT, section_of
 from understudy.revision import build
@@ -32,7 +32,7 @@ def training_spec(work: Work, node: Node, train: Train, initial: Path | None, ob
         path=node.training,
         examples=str(work.input(node.examples)),
         initial=str(initial) if initial else None,
-        teachers={name: Taught(str(work.input(name)), recipe.models[section_of(name)]) for name in node.teachers},
+        teachers={name: SavedModel(str(work.input(name)), recipe.models[section_of(name)]) for name in node.teachers},
         teacher_precision=learner.teacher_precision,
         teacher_shards=learner.teacher_shards,
         model=recipe.models[node.model],

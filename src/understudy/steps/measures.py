@@ -93,7 +93,7 @@ def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) 
         raise refusal(f"{MEASURES}: says another size of a model than its file has")
     said = (measures["task"], measures["gate_metric"], measures["confidence"])
     quality = {role: model["metrics"] for role, model in measures["models"].items()}
-    if measures["teacher"] != reference_teacher(recipe, quality):
+    if measures["reference"] != reference_teacher(recipe, quality):
         raise refusal(f"{MEASURES}: holds the student against another teacher")
     if measures["hardware"]["precision"] != recipe.evaluate.precision:
         raise refusal(f"{MEASURES}: is of another precision")

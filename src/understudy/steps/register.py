@@ -12,7 +12,7 @@ from understudy.recipe import Recipe
 from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.revision import TRAINING, revision
 from understudy.steps.environment import RUN, tracking_uri
-from understudy.steps.evidence import lineage, reported_recipe, trained
+from understudy.steps.evidence import lineage, reported_recipe, roles, trained
 from understudy.steps.graph import state_of
 from understudy.steps.identity import task_code
 from understudy.steps.step import Result, Step, Work, World
@@ -89,7 +89,7 @@ def _register(work: Work) -> None:
 
 def _tagged(work: Work) -> dict[str, str]:
     """The lineage as tags: with several teachers, `teacher` is the one that the student was held against."""
-    held_against = read_json(work.input(MEASURES) / "measures.json")["teacher"]
+    held_against = read_json(work.input(MEASURES) / "measures.json")["reference"]
     several = {f"teacher.{name}": work.inputs[name] for name in work.recipe.teachers}
     found = {role: digest for role, digest in lineage(work).items() if role not in work.recipe.teachers}
     return {**found, **several, TEACHER: work.inputs[held_against]}
@@ -159,7 +159,7 @@ def step(node: Node) -> Step:
             "understudy.evaluate.served",
             "understudy.registry.serving",
         ),
-        functions=(_register, _tagged, reported_recipe, lineage, trained),
+        functions=(_register, _tagged, reported_recipe, lineage, roles, trained),
         section=_section,
         inputs=node.inputs,
         outside=_server,

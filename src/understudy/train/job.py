@@ -130,7 +130,7 @@ def _training(
     """The model, distributed over the processes, and everything to train it."""
     model = started.model
     teachers, shapes = frozen_teachers(job, split, spread)
-    context = Context(job.train, job.seed, started.shapes, shapes, job.place.removesuffix("train") + "distill")
+    context = Context(job.train, job.seed, started.shapes, shapes, f"{job.place.removesuffix('.train')}.distill")
     student_objective = objective(job.objectives, context).to(spread.home)
     wrapped_objective = (
         spread.replicated(spread.sharded(student_objective))

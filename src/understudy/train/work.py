@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from understudy.jobs.payload import Taught
-from understudy.recipe import EvaluatePrecision, Model, Objectives, TeacherPrecision, Train
+from understudy.recipe import EvaluatePrecision, Model, Objectives, SavedModel, TeacherPrecision, Train
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class TrainingJob:
     """The store object with the examples."""
     initial: Path | None
     """A model to start from: fetched, or of an earlier stage."""
-    teachers: Mapping[str, Taught]
+    teachers: Mapping[str, SavedModel]
     """The teachers by name, in the recipe's order."""
     teacher_precision: TeacherPrecision
     """The type of the teachers' weights."""

@@ -73,7 +73,7 @@ def test_a_scheme_is_a_recipe(stage: Stage, scheme: str) -> None:
     digests = dict(line.split() for line in out.splitlines())
     assert digests.keys() == {node.name for node in nodes(from_values(of, (), "r"))} - {"register"}
     verdict = read_json(stage.store / "objects" / digests["gate"][:2] / digests["gate"] / "verdict.json")
-    assert verdict["teacher"] in of["teachers"]
+    assert verdict["reference"] in of["teachers"]
     assert {rule["rule"] for rule in verdict["rules"]} >= {
         "measured",
         "quality-against-teacher",

@@ -68,7 +68,7 @@ def measures_of(arrays: dict[str, np.ndarray], task: TaskName, labels: list[str]
         "examples": count,
         "data": {"counts": {"train": 4 * count, "validation": 0, "test": count}, "skipped": 2},
         "gate_metric": names[0],
-        "teacher": "teacher",
+        "reference": "teacher",
         "confidence": 0.95,
         "hardware": {
             "device": "cpu",

@@ -45,7 +45,7 @@ def test_it_is_the_named_one_or_the_best(
 
 def test_its_results_get_the_role_of_the_teacher_and_others_keep_their_names() -> None:
     measures: Any = {
-        "teacher": "deep",
+        "reference": "deep",
         "models": {"wide": 1, "deep": 2, "student": 3},
         "slices": [{"slice": "deep", "examples": 9, "wide": 0.1, "deep": 0.2, "student": 0.3}],
     }

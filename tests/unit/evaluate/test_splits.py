@@ -57,7 +57,7 @@ def model(**changes):
 def test_a_model_of_this_runs_shape_sees_the_examples_and_needs_no_records(tmp_path, examples):
     models = {role: model() for role in ("teacher", "student", "champion")}
     with splits_by_role(models, examples, None, tmp_path) as found:
-        assert all(np.array_equal(split.images, found["teacher"].images) for split in found.values())
+        assert all(np.array_equal(split.inputs, found["teacher"].inputs) for split in found.values())
         assert len(found["teacher"].tokens) == 5
 
 
@@ -70,9 +70,9 @@ def test_a_champion_of_another_shape_sees_the_same_records_as_its_own_run_would_
     models = {"teacher": model(), "champion": model(image=image)}
     (tmp_path / "scratch").mkdir()
     with splits_by_role(models, examples, records[0], tmp_path / "scratch") as found:
-        np.testing.assert_array_equal(found["champion"].images, np.load(tmp_path / "its" / "test.images.npy"))
+        np.testing.assert_array_equal(found["champion"].inputs, np.load(tmp_path / "its" / "test.images.npy"))
         np.testing.assert_array_equal(found["champion"].labels, found["teacher"].labels)
-        assert found["teacher"].images.shape == (5, 1, 4, 4)
+        assert found["teacher"].inputs.shape == (5, 1, 4, 4)
     assert list((tmp_path / "scratch").iterdir()) == []
 
 

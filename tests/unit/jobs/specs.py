@@ -7,8 +7,9 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from understudy.jobs.payload import Taught, Training
+from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
+from understudy.recipe import SavedModel
 
 
 def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
@@ -80,7 +81,7 @@ def with_payload(job: JobSpec, **changes: Any) -> JobSpec:
     payload = training(job)
     if teacher := changes.pop("teacher", None):
         model = payload.teachers["teacher"].model if payload.teachers else payload.model
-        changes["teachers"] = {"teacher": Taught(str(teacher), model)}
+        changes["teachers"] = {"teacher": SavedModel(str(teacher), model)}
     return replace(job, payload=replace(payload, **changes))
 
 

@@ -3,14 +3,11 @@
 import pytest
 
 from tests.unit.plan.test_automatic import recipe
-from understudy.plan.job import jobs
 from understudy.plan.run_requirements import RunRequirements, run_requirements
 
 
 def requirements(*more: str) -> RunRequirements:
-    changed = recipe(*more)
-    *_, distill = jobs(changed)
-    return run_requirements(changed, distill.planned)
+    return run_requirements(recipe(*more))
 
 
 @pytest.mark.parametrize("control", [True, False])

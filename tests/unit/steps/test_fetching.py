@@ -29,10 +29,10 @@ def test_what_a_launcher_before_has_fetched_is_not_fetched_again(
     work = cast(Work, SimpleNamespace(lease=lease, progress=lambda *_, **__: None, input=lambda _: tmp_path))
     model = PretrainedModel(pretrained=str(tmp_path))
     with pytest.raises(UnderstudyError, match="away"):
-        fetched_model(work, model, "teacher.model", "new")
+        fetched_model(work, model, "teacher.model", "new", tmp_path)
     lease.folder = lease.folder.rename(tmp_path / "2.holder")
     for _ in range(2):
-        initial = fetched_model(work, model, "teacher.model", "new")
+        initial = fetched_model(work, model, "teacher.model", "new", tmp_path)
         assert initial is not None
         assert {path.name for path in initial.iterdir()} == {"config.json", "half"}
     assert len(fetched) == 2
@@ -50,5 +50,5 @@ def test_a_launcher_that_lost_its_lease_leaves_the_model_of_the_next_one_alone(
     lease.folder.mkdir()
     work = cast(Work, SimpleNamespace(lease=lease, progress=lambda *_, **__: None, input=lambda _: tmp_path))
     with pytest.raises(Fenced):
-        fetched_model(work, PretrainedModel(pretrained=str(tmp_path)), "teacher.model", "new")
+        fetched_model(work, PretrainedModel(pretrained=str(tmp_path)), "teacher.model", "new", tmp_path)
     assert not (tmp_path / "initial").exists()

@@ -68,7 +68,7 @@ def measures() -> dict[str, Any]:
         "examples": EXAMPLES,
         "data": {"counts": {"test": EXAMPLES}, "skipped": {}},
         "gate_metric": "accuracy",
-        "teacher": "teacher",
+        "reference": "teacher",
         "confidence": 0.95,
         "hardware": {
             "device": "cpu",
@@ -129,7 +129,7 @@ def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Mea
         (("hardware", "device"), "![](https://example.com/seen.png)", "hardware.device is no name"),
         (("hardware", "torch"), "<img src=x>", "hardware.torch is no name"),
         (("examples",), 0, "or of no examples"),
-        (("teacher",), "control", "holds the student against another teacher"),
+        (("reference",), "control", "holds the student against another teacher"),
         (("gate_metric",), "nll", "of another task, metric or confidence"),
         (("confidence",), 0.5, "of another task, metric or confidence"),
         (("note",), "look at me", "note': Extra inputs are not permitted"),

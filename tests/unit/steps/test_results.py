@@ -88,9 +88,9 @@ class Stage:
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     threads, predicted, made = torch.get_num_threads(), answers.predicted, Stage(tmp_path)
 
-    def counted(*arguments: Any) -> Predicted:
+    def counted(*arguments: Any, **named: Any) -> Predicted:
         made.batches += 1
-        return predicted(*arguments)
+        return predicted(*arguments, **named)
 
     monkeypatch.setattr(evaluate_step, "run_job", made.run_job)
     monkeypatch.setattr(evaluate_step, "platform", lambda: SimpleNamespace(prepare=lambda run: None))

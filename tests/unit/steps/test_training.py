@@ -14,11 +14,11 @@ def test_what_a_pretrained_student_names_is_looked_for_before_a_teacher_is_train
     monkeypatch: pytest.MonkeyPatch, digits: Recipe
 ) -> None:
     done: list[str] = []
-    monkeypatch.setattr(training, "check_student_names", lambda _: done.append("names"))
+    monkeypatch.setattr(training, "check_student_names", lambda *_: done.append("names"))
     monkeypatch.setattr(training, "fetched_model", lambda *_: None)
     monkeypatch.setattr(training, "training_spec", lambda *_: None)
     monkeypatch.setattr(training, "train", lambda *_: done.append("train"))
-    steps_of(digits)["teacher"].work(cast(Work, SimpleNamespace(recipe=digits)))
+    steps_of(digits)["teacher"].work(cast(Work, SimpleNamespace(recipe=digits, input=lambda role: None)))
     assert done == ["names", "train"]
 
 
@@ -30,9 +30,11 @@ def test_a_teacher_that_is_only_fetched_is_the_result_without_a_job(
         folder.mkdir()
     (fetched / "model.safetensors").write_bytes(b"weights")
     heads: list[str] = []
-    monkeypatch.setattr(training, "fetched_model", lambda *given: heads.append(given[-1]) or fetched)
+    monkeypatch.setattr(training, "fetched_model", lambda *given: heads.append(given[-2]) or fetched)
     monkeypatch.setattr(training, "train", lambda *_: pytest.fail("a job was run"))
     recipe = change(digits, f"teacher={{model: {{pretrained: {fetched}}}}}")
-    steps_of(recipe)["teacher"].work(cast(Work, SimpleNamespace(recipe=recipe, staged=staged)))
+    steps_of(recipe)["teacher"].work(
+        cast(Work, SimpleNamespace(recipe=recipe, staged=staged, input=lambda role: tmp_path))
+    )
     assert (staged / "model.safetensors").read_bytes() == b"weights"
     assert heads == ["kept"]
