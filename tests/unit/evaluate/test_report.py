@@ -382,3 +382,22 @@ def test_what_the_models_write_stands_below_what_the_data_has(tmp_path, confused
         ("student", "writes this"),
     ]
     assert "How the models go on" not in page_about(tmp_path, *confused, ORIGIN, [])
+
+
+def test_of_several_teachers_the_page_names_the_one_that_counts_and_compares_with_all(tmp_path, images, measured):
+    arrays = images(300, {"teacher": 0.98, "student": 0.97, "control": 0.93})
+    measures = measured(arrays, "image-classification")
+    arrays |= {name.replace("teacher.", "wide."): values for name, values in arrays.items() if "teacher." in name}
+    measures["models"]["wide"] = {**measures["models"]["teacher"], "digest": "e" * 64}
+    for row in measures["slices"]:
+        row["wide"] = row["teacher"]
+    measures["reference"] = "deep"
+    text = written(tmp_path / "several", arrays, measures)
+    assert "Of the teachers, deep is the one that the student was held against" in text
+    assert text.count("<h3>") == written(tmp_path / "one", *one_teacher(images, measured)).count("<h3>") + 1
+    assert "Of the teachers" not in written(tmp_path / "again", *one_teacher(images, measured))
+
+
+def one_teacher(images, measured):
+    arrays = images(300, {"teacher": 0.98, "student": 0.97, "control": 0.93})
+    return arrays, measured(arrays, "image-classification")
