@@ -141,7 +141,12 @@ class Plain(nn.Module):
 def test_a_student_that_does_not_fit_is_refused_before_the_teacher_is_trained(
     tmp_path: Path, image_examples: Path, student: dict[str, Any], objective: dict[str, Any], error: str | None
 ) -> None:
-    later = {"later_models": {"student.model": student}, "student_objectives": [objective], "student_train": jobs.TRAIN}
+    later = {
+        "later_models": {"student.model": student},
+        "student_teachers": ["teacher"],
+        "student_objectives": [objective],
+        "student_train": jobs.TRAIN,
+    }
     spec = jobs.spec(tmp_path, image_examples, jobs.VIT, **later)
     job, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
     if error is None:
