@@ -108,7 +108,13 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
     return model.eval()
 
 
-def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn.Module | None = None) -> None:
+def read_weights(
+    model: nn.Module,
+    folder: Path,
+    device: torch.device,
+    whole: nn.Module | None = None,
+    names: Mapping[str, str] | None = None,
+) -> None:
     """Load a saved model's weights; each rank reads only its shards.
 
     Args:
@@ -116,6 +122,7 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
         folder: the saved model's.
         device: the model's device.
         whole: a model with all layers, to check the folder against, if `model` has only some of them.
+        names: of another model's folder: by the name of each tensor, that of the one it is read from. They fit.
 
     Raises:
         UnderstudyError: the weights do not fit the model.
@@ -126,11 +133,12 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
         model.to(device)
     net = model.get_submodule("net")
     with opened(folder) as weights, torch.no_grad():
-        forms = weights.forms
-        _check_fit(folder, forms, whole or model)
+        if names is None:
+            _check_fit(folder, weights.forms, whole or model)
+            names = {name: name for name in weights.forms}
         for name, tensor in net.state_dict(keep_vars=True).items():
-            if name in forms:
-                weights.read(name, tensor)
+            if name in names:
+                weights.read(names[name], tensor)
         for name, layer in net.named_modules():
             if isinstance(layer, Rounded):
                 layer.fill(partial(weights.rows, f"{name}.weight"))

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from understudy.recipe import learners
 from understudy.recipe.learners import Training, place_of, trainings
-from understudy.recipe.models import Model, Normalization, PretrainedModel
+from understudy.recipe.models import Normalization, PretrainedModel
 from understudy.recipe.places import Conflict, Place
 from understudy.recipe.precision_rules import quantised_teachers
-from understudy.recipe.schema import Evaluate, Recipe, Resources, Train
+from understudy.recipe.schema import Evaluate, Learner, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, degrees
 from understudy.recipe.tasks import MetricName, load
@@ -35,7 +35,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
         place, train = (*training.place, "train"), training.train
         yield from job_conflicts(place, train, training.job, training.resources)
         yield from _augment((*place, "augment"), train, recipe)
-        yield from _lora((*place, "lora"), train, training.learner.model)
+        yield from _lora((*place, "lora"), train, training.learner)
         if not learning:
             yield from _beside_teachers(recipe, training)
     yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
@@ -186,10 +186,12 @@ def _augment(place: Place, train: Train, recipe: Recipe) -> Iterator[Conflict]:
         yield (*place, "crop"), f"{train.augment.crop} pixels, and images have {recipe.image.size}; some would be black"
 
 
-def _lora(place: Place, train: Train, model: Model) -> Iterator[Conflict]:
-    if train.lora is None:
+def _lora(place: Place, train: Train, learner: Learner) -> Iterator[Conflict]:
+    if train.lora is None or isinstance(learner.model, PretrainedModel):
         return
-    if not isinstance(model, PretrainedModel):
+    if learner.start:
+        yield place, "adapts a pretrained model, and one that starts from layers is trained in full; remove it"
+    else:
         yield place, "the model is not pretrained, and what stays frozen would be random; remove it"
 
 

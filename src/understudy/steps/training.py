@@ -10,6 +10,7 @@ from functools import partial
 from understudy.graph import Node
 from understudy.models.pretrained import Head
 from understudy.recipe import Objectives, Recipe, Train
+from understudy.recipe.learners import start_of
 from understudy.recipe.objectives import without_teacher
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
@@ -37,10 +38,12 @@ def step(node: Node) -> Step:
 def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
     resources, precision = recipe.resources.by_job[node.resources], recipe.learners[node.learner].teacher_precision
     teachers = {"teachers": list(node.teachers), "teacher_precision": precision} if node.teachers else {}
+    start = start_of(recipe, node.training) if node.training else None
     return {
         "model": model_identity(recipe.models[node.model], store, node.model),
         **training_identity(settings(node, recipe), resources, recipe.seed),
         **teachers,
+        **({"start": start.model_dump(mode="json")} if start else {}),
         "task_code": task_code(recipe.task, TRAINED_BY),
         **objectives_identity(objectives(node, recipe)),
     }
