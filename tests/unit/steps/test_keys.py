@@ -410,7 +410,7 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
     [
         ("steps/evaluate.py", "CONTROL, CHAMPION)", "CHAMPION, CONTROL)", EVALUATE),
         ("steps/evidence.py", "for role in (RECORDS, EXAMPLES,", "for role in (EXAMPLES,", GATE | REGISTER),
-        ("steps/job_spec.py", "seed=recipe.seed", "seed=recipe.seed + 1", set()),
+        ("jobs/trainings.py", "seed=recipe.seed", "seed=recipe.seed + 1", set()),
     ],
 )
 def test_a_changed_line_of_a_steps_own_function_repeats_it(
