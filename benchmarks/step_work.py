@@ -14,7 +14,7 @@ from understudy.models.build import undrawn_model
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.models.files import save_model
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.recipe import ArchitectureModel
 
 RANKS, RATE, SEED, LOG_EVERY = 2, 1e-3, 0, 10
@@ -67,7 +67,7 @@ class Work:
 
 def size(model: nn.Module) -> int:
     """Numbers that this rank holds of a model."""
-    return sum(kept(parameter).numel() for parameter in model.parameters())
+    return sum(local_tensor(parameter).numel() for parameter in model.parameters())
 
 
 class Taught(nn.Module):

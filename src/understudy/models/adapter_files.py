@@ -14,7 +14,7 @@ from torch import nn
 from understudy.models.adapter_config import adapter_config
 from understudy.models.adapters import adapters, turned
 from understudy.models.facts import ADAPTERS, ADAPTERS_CONFIG, Facts
-from understudy.models.parts import whole
+from understudy.models.parts import full_tensor
 from understudy.recipe import Lora, Model
 
 
@@ -36,7 +36,7 @@ def save_adapters(
         plain = name.removeprefix("net.")
         layers[plain] = turned(layer)
         for factor, weight in (("lora_A", adapter.a), ("lora_B", adapter.b)):
-            state[f"base_model.model.{plain}.{factor}.weight"] = whole(weight.detach()).cpu().contiguous()
+            state[f"base_model.model.{plain}.{factor}.weight"] = full_tensor(weight.detach()).cpu().contiguous()
     every: list[Any] = [(layers, state)]
     if stages.size() > 1:
         every = [None] * stages.size()

@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from understudy.errors import InputError
 from understudy.models.four_bits import FourBits
 from understudy.models.linear import is_turned, linear_layers, tied
-from understudy.models.parts import kept, kept_part, whole
+from understudy.models.parts import full_tensor, local_slices, local_tensor
 from understudy.models.rounded import in_fewer_bits
 from understudy.models.weights import Later
 from understudy.recipe import Lora
@@ -47,7 +47,7 @@ class Adapter(nn.Module):
 
     def product(self) -> Tensor:
         """The addition to the weight, (outputs, inputs), whole on every rank."""
-        return (whole(self.b) @ whole(self.a)).detach() * self.scale
+        return (full_tensor(self.b) @ full_tensor(self.a)).detach() * self.scale
 
 
 def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
@@ -101,8 +101,8 @@ def draw_adapters(model: nn.Module, seed: int) -> None:
         generator = torch.Generator().manual_seed(int.from_bytes(digest))
         drawn = torch.empty(adapter.a.shape)
         nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator)
-        kept(adapter.a.detach()).copy_(drawn[kept_part(adapter.a)])
-        kept(adapter.b.detach()).zero_()
+        local_tensor(adapter.a.detach()).copy_(drawn[local_slices(adapter.a)])
+        local_tensor(adapter.b.detach()).zero_()
 
 
 def merged(model: nn.Module) -> dict[str, Tensor | Later]:
@@ -127,7 +127,7 @@ def merged(model: nn.Module) -> dict[str, Tensor | Later]:
 
 def _take_in(layer: nn.Module, adapter: Adapter) -> None:
     weight, product = layer.get_parameter("weight").detach(), _product(layer, adapter)
-    kept(weight).add_(product[kept_part(weight)])
+    local_tensor(weight).add_(product[local_slices(weight)])
 
 
 def _weight_with_adapter(layer: FourBits) -> Tensor:
@@ -135,7 +135,7 @@ def _weight_with_adapter(layer: FourBits) -> Tensor:
     own, numbers = layer.weight_kept(), layer.numbers.detach()
     adapter = layer._modules.get(NAME)
     if isinstance(adapter, Adapter):
-        own += _product(layer, adapter)[kept_part(numbers)[0]]
+        own += _product(layer, adapter)[local_slices(numbers)[0]]
     if not isinstance(numbers, DTensor):
         return own
     size = torch.Size((layer.rows, layer.columns))

@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.models.rounded import Rounded, kind_of_products
 
 LEVELS = (
@@ -68,7 +68,9 @@ class FourBits(Rounded):
 
     def weight_kept(self) -> Tensor:
         """The dequantised weight of this rank's rows, fp32 (n, columns)."""
-        return _weight(kept(self.numbers.detach()), kept(self.scales.detach()), self.columns, torch.float32)
+        return _weight(
+            local_tensor(self.numbers.detach()), local_tensor(self.scales.detach()), self.columns, torch.float32
+        )
 
 
 class _Product(Function):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from understudy.models.parts import kept, kept_part
+from understudy.models.parts import local_slices, local_tensor
 from understudy.models.rounded import seeming_plain
 
 INITIALIZED = "_is_hf_initialized"
@@ -68,7 +68,7 @@ class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name is not None and _draws_in_place(func):
                 return self._draw(name, func, into, args[1:], kwargs or {})
             if isinstance(into, DTensor) and func is torch.ops.aten.copy_.default and not isinstance(args[1], DTensor):
-                kept(into).copy_(args[1][kept_part(into)])
+                local_tensor(into).copy_(args[1][local_slices(into)])
                 return into
         return func(*args, **(kwargs or {}))
 
@@ -77,7 +77,7 @@ class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._draws[name] += 1
         whole = torch.empty(into.shape, dtype=into.dtype)  # on the CPU: a GPU's generator draws other numbers
         func(whole, *rest, **{**options, "generator": generator})
-        kept(into).copy_(whole[kept_part(into)])
+        local_tensor(into).copy_(whole[local_slices(into)])
         return into
 
 
@@ -87,7 +87,7 @@ def _draws_in_place(func: Any) -> bool:
 
 def _address(tensor: Tensor) -> int:
     """The storage address, which a tensor shares with its detach() and .data."""
-    return kept(tensor).untyped_storage().data_ptr()
+    return local_tensor(tensor).untyped_storage().data_ptr()
 
 
 def _seed(seed: int, name: str, draw: int) -> int:

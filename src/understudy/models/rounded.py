@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.models.linear import is_turned, linear_layers, tied
-from understudy.models.parts import kept, kept_part
+from understudy.models.parts import local_slices, local_tensor
 
 AT_A_TIME = 2**22
 """Weights that are quantised at a time."""
@@ -53,8 +53,8 @@ class Rounded(nn.Module, ABC):
         Args:
             read: returns rows first to last - 1 of the weight, in any floating-point type.
         """
-        own = kept_part(self.numbers)[0]
-        numbers, scales = kept(self.numbers.detach()), kept(self.scales.detach())
+        own = local_slices(self.numbers)[0]
+        numbers, scales = local_tensor(self.numbers.detach()), local_tensor(self.scales.detach())
         count = max(1, AT_A_TIME // self.columns)
         for first in range(own.start, own.stop, count):
             last = min(first + count, own.stop)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from understudy.errors import UnderstudyError
 from understudy.models.facts import WEIGHTS
-from understudy.models.parts import kept, kept_part, whole
+from understudy.models.parts import full_tensor, local_slices, local_tensor
 from understudy.models.weight_files import INDEX, weight_files
 
 SMALLEST, MOST = 256 * 2**20, 32
@@ -93,7 +93,7 @@ class Weights:
         A contiguous part is read directly into the tensor's memory, in one pass. A part of each row is copied from a
         memory mapping of the file.
         """
-        part, own = kept_part(into), kept(into).detach()
+        part, own = local_slices(into), local_tensor(into).detach()
         in_rows = any(rows != slice(0, size) for rows, size in zip(part[1:], into.shape[1:], strict=True))
         if in_rows or not own.is_contiguous():
             own.copy_(self._files[name].get_slice(name)[part])
@@ -223,7 +223,7 @@ def _write_files(
         mine: dict[str, Tensor] = {}
         for place, file in enumerate(names[first : first + ranks]):
             for name in files[file]:
-                found = whole(_made(tensors[name]))  # a collective: on every rank
+                found = full_tensor(_made(tensors[name]))  # a collective: on every rank
                 if place == rank:
                     mine[name] = found.cpu().to(kinds[name]).contiguous()
         if mine:

@@ -21,7 +21,7 @@ from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description, keeps_apart, output_size
 from understudy.models.float8 import in_float8
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.models.tasks import TextModel
 from understudy.objectives.objective import Context, Objective, extras_of, objective
 from understudy.parallel.apply import Spread
@@ -193,7 +193,7 @@ def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, 
         between.bytes,
         round(ledger.flops * count / traced),
         {which: round(size * count / traced) for which, size in ledger.traffic.items()},
-        sum(kept(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
+        sum(local_tensor(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
         sum((each.further(peak, between, chosen.state, count / traced) for each in student_blocks), Further()),
         {name: each.further(peak, between, None, count / traced) for name, each in teacher_blocks.items()},
     )

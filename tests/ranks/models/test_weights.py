@@ -74,7 +74,7 @@ def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-    from understudy.models.parts import kept
+    from understudy.models.parts import local_tensor
 
     dist.init_process_group("gloo")
     try:
@@ -91,7 +91,10 @@ def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
             found = {name: torch.zeros_like(tensor) for name, tensor in spread.items()}
             for name, tensor in found.items():
                 weights.read(name, tensor)
-        return {name: (torch.equal(kept(found[name]), kept(spread[name])), kept(found[name]).shape) for name in found}
+        return {
+            name: (torch.equal(local_tensor(found[name]), local_tensor(spread[name])), local_tensor(found[name]).shape)
+            for name in found
+        }
     finally:
         dist.destroy_process_group()
 
