@@ -18,9 +18,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from understudy.data.loader import part_width
 from understudy.errors import InputError
 from understudy.models.adapters import add_adapters
-from understudy.models.build import undrawn_model
+from understudy.models.build import uninitialized_model
 from understudy.models.facts import Description, keeps_apart, output_size
-from understudy.models.float8 import in_float8
+from understudy.models.float8 import convert_to_float8
 from understudy.models.parts import local_tensor
 from understudy.models.tasks import TextModel
 from understudy.objectives.objective import Context, Objective, extras_of, objective
@@ -141,7 +141,7 @@ def _layout(planned: Planned, spread: Spread) -> Layout:
     shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
     key = json.dumps(planned.model, sort_keys=True), planned.where, tuple(shown.shape)
     if key not in _layouts:
-        _layouts[key] = layout(undrawn_model(planned.model, planned.where), shown, planned.where)
+        _layouts[key] = layout(uninitialized_model(planned.model, planned.where), shown, planned.where)
     return _layouts[key]
 
 
@@ -216,12 +216,12 @@ class _Models:
 def _learner(planned: Planned, student_objective: Objective, spread: Spread, ledger: Ledger, *, even: bool) -> _Models:
     """The rank's part of the model, and the learner over all ranks."""
     train, where = planned.train, planned.where
-    model = undrawn_model(planned.model, where)
+    model = uninitialized_model(planned.model, where)
     staged = None
     if train.lora:
         add_adapters(model, train.lora, where)
     if train.precision == "fp8":
-        in_float8(model, where)
+        convert_to_float8(model, where)
     if spread.degrees.pp > 1:
         stage_layout = _layout(planned, spread)
         if even:
@@ -282,7 +282,7 @@ def _teachers(
     teachers, teacher_blocks = list[Teacher](), {}
     learner = planned.where.partition(".stages")[0].removesuffix(".train")
     for name, description in planned.teachers.items():
-        whole = undrawn_model(description, section_of(name))
+        whole = uninitialized_model(description, section_of(name))
         with _disable_current_modes():  # its meshes need real tensors of ranks
             inference = spread_of_teacher(spread, planned.teacher_shards, learner)
         model = teacher_over_ranks(whole, inference, planned.teacher_precision, learner=learner)
@@ -296,7 +296,7 @@ def _teachers(
 def _allow_partial_head(model: nn.Module) -> None:
     """Let the head run on some positions alone: the check for it compares values, which FakeTensors lack."""
     if isinstance(model, TextModel):
-        model.take_head_apart()
+        model.separate_head()
 
 
 def _part(examples: PlaceholderExamples, width: int, ledger: Ledger) -> Part:
