@@ -36,7 +36,7 @@ from understudy.agent.training import train
 from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
 from understudy.models import pretrained
-from understudy.models.build import undrawn_model
+from understudy.models.build import uninitialized_model
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts
 from understudy.models.files import save_model
@@ -79,7 +79,9 @@ def llama(width: int, blocks: int) -> dict[str, Any]:
 def write_teacher(folder: Path, description: Description, kind: torch.dtype = torch.float32) -> None:
     """Random weights of a saved model."""
     folder.mkdir()
-    shapes = {name: tensor.shape for name, tensor in undrawn_model(description, "teacher.model").state_dict().items()}
+    shapes = {
+        name: tensor.shape for name, tensor in uninitialized_model(description, "teacher.model").state_dict().items()
+    }
     save_model(folder, {name: torch.randn(shape, dtype=kind) / 50 for name, shape in shapes.items()}, description)
 
 
@@ -187,7 +189,7 @@ def register(folder: Path, model: Path) -> dict[str, Held]:
 
 def size_of(description: Description) -> int:
     """Bytes of a model's weights in fp32."""
-    return sum(tensor.nbytes for tensor in undrawn_model(description, "model").parameters())
+    return sum(tensor.nbytes for tensor in uninitialized_model(description, "model").parameters())
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from understudy.models.build import tried_model
+from understudy.models.build import probe_model
 from understudy.models.facts import Description
 from understudy.objectives.objective import extras_of
 from understudy.parallel.blocks import blocks
@@ -57,7 +57,7 @@ def depth(description: Description, where: str) -> Depth | None:
     settings = AutoConfig.for_model(**config)
     setting = settings.attribute_map.get("num_hidden_layers", "num_hidden_layers")
     count = getattr(settings, setting, None)
-    with tried_model(description, where) as model:
+    with probe_model(description, where) as model:
         model_blocks = blocks(model)
     shapes = {tuple((name, weight.shape) for name, weight in block.named_parameters()) for block in model_blocks}
     each = [value for value in config.values() if isinstance(value, list) and len(value) == count]

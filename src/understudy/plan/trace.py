@@ -19,10 +19,10 @@ from understudy.data.loader import part_width
 from understudy.errors import InputError
 from understudy.jobs.payload import TrainingSettings
 from understudy.models.adapters import add_adapters
-from understudy.models.build import undrawn_model
+from understudy.models.build import uninitialized_model
 from understudy.models.facts import Description, keeps_apart, output_size
-from understudy.models.float8 import in_float8
-from understudy.models.parts import kept
+from understudy.models.float8 import convert_to_float8
+from understudy.models.parts import local_tensor
 from understudy.models.tasks import TextModel
 from understudy.objectives.objective import Context, Objective, extras_of, objective
 from understudy.parallel.apply import Spread
@@ -144,7 +144,7 @@ def _layout(planned: Planned, spread: Spread) -> Layout:
     where = planned.settings.train_path
     key = json.dumps(planned.model, sort_keys=True), where, tuple(shown.shape)
     if key not in _layouts:
-        _layouts[key] = layout(undrawn_model(planned.model, where), shown, where)
+        _layouts[key] = layout(uninitialized_model(planned.model, where), shown, where)
     return _layouts[key]
 
 
@@ -196,7 +196,7 @@ def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, 
         between.bytes,
         round(ledger.flops * count / traced),
         {which: round(size * count / traced) for which, size in ledger.traffic.items()},
-        sum(kept(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
+        sum(local_tensor(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
         sum((each.further(peak, between, chosen.state, count / traced) for each in student_blocks), Further()),
         {name: each.further(peak, between, None, count / traced) for name, each in teacher_blocks.items()},
     )
@@ -219,12 +219,12 @@ class _Models:
 def _learner(planned: Planned, student_objective: Objective, spread: Spread, ledger: Ledger, *, even: bool) -> _Models:
     """The rank's part of the model, and the learner over all ranks."""
     train, where = planned.train, planned.settings.train_path
-    model = undrawn_model(planned.model, where)
+    model = uninitialized_model(planned.model, where)
     staged = None
     if train.lora:
         add_adapters(model, train.lora, where)
     if train.precision == "fp8":
-        in_float8(model, where)
+        convert_to_float8(model, where)
     if spread.degrees.pp > 1:
         stage_layout = _layout(planned, spread)
         if even:
@@ -285,7 +285,7 @@ def _teachers(
     teachers, teacher_blocks = list[Teacher](), {}
     settings = planned.settings
     for name, description in planned.teachers.items():
-        whole = undrawn_model(description, section_of(name))
+        whole = uninitialized_model(description, section_of(name))
         with _disable_current_modes():  # its meshes need real tensors of ranks
             inference = spread_of_teacher(spread, settings.teacher_shards, settings.learner)
         model = teacher_over_ranks(whole, inference, settings.teacher_precision, learner=settings.learner)
@@ -299,7 +299,7 @@ def _teachers(
 def _allow_partial_head(model: nn.Module) -> None:
     """Let the head run on some positions alone: the check for it compares values, which FakeTensors lack."""
     if isinstance(model, TextModel):
-        model.take_head_apart()
+        model.separate_head()
 
 
 def _part(examples: PlaceholderExamples, width: int, ledger: Ledger) -> Part:

@@ -24,19 +24,19 @@ from understudy.models.build import (
     is_empty,
     materialize,
     move_buffers,
+    probe_model,
     tied_weights,
-    tried_model,
 )
 from understudy.models.describe import describe
 from understudy.models.eight_bits import EightBits
 from understudy.models.facts import Description, keeps_apart, predicts_tokens, read_description, read_facts
 from understudy.models.files import check_files, read_weights
-from understudy.models.float8 import in_float8
+from understudy.models.float8 import convert_to_float8
 from understudy.models.four_bits import FourBits
 from understudy.models.initial import draw_weights
 from understudy.models.narrow import narrowed
 from understudy.models.outputs import OutputShapes
-from understudy.models.rounded import Rounded, in_fewer_bits
+from understudy.models.rounded import QuantizedLinear, quantize_linear_layers
 from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
 from understudy.models.weight_files import weight_bytes
@@ -62,7 +62,7 @@ from understudy.train.staged import Staged, cut_into_stages
 if TYPE_CHECKING:  # the format of a job's specification is no part of a training's step key
     from understudy.jobs.payload import TrainingJob
 
-FEWER_BITS: dict[TeacherPrecision, type[Rounded]] = {"int8": EightBits, "nf4": FourBits}
+FEWER_BITS: dict[TeacherPrecision, type[QuantizedLinear]] = {"int8": EightBits, "nf4": FourBits}
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def _try(split: Examples, description: Description, where: str, extras: frozense
     """
     device = torch.device("cpu")
     try:
-        with tried_model(description, where) as model:
+        with probe_model(description, where) as model:
             return check_shapes(model, split, description, device, where, extras)
     except InputError:
         return check_shapes(build_model(description, where), split, description, device, where, extras)
@@ -195,10 +195,10 @@ def initial_model(
     if job.train.lora:
         add_adapters(model, job.train.lora, job.train_path)
     if job.train.precision == "fp8":
-        _say_left(in_float8(model, job.train_path), job.train_path)
+        _say_left(convert_to_float8(model, job.train_path), job.train_path)
     if spread.degrees.pp > 1:
         whole = empty_model(description, job.model_path) if job.initial else None
-        with tried_model(description, job.model_path) as tried:
+        with probe_model(description, job.model_path) as tried:
             shapes = check_shapes(tried, examples, description, torch.device("cpu"), job.model_path, _extras_of(job))
             shown, _, _ = spread.own_positions(*examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
             found = layout(tried, shown, job.train_path)
@@ -206,7 +206,7 @@ def initial_model(
         _fill(job, staged.held, description, spread.device, whole)
         held = staged.settle(spread.device)
         draw_adapters(held, job.seed)
-        staged.find_head(spread.device)
+        staged.detect_head(spread.device)
         return Started(held, aliases, staged, shapes)
     if not is_empty(model):
         model.to(spread.device)
@@ -272,7 +272,7 @@ def _frozen_teacher(job: "TrainingJob", name: str, examples: Examples, spread: S
     model = teacher_over_ranks(
         whole, spread, job.teacher_precision, compiled=bool(job.train.compile), learner=job.learner
     )
-    read_weights(model, folder, spread.home, whole=saved)
+    read_weights(model, folder, spread.home, full_model=saved)
     move_buffers(model, spread.device)
     shapes = check_shapes(model, examples, description, spread.device, where, extras)
     _find_head(model, examples, spread.device)
@@ -315,7 +315,7 @@ def teacher_over_ranks(
     if kind in FEWER_BITS:
         if spread.degrees.tp > 1:
             raise InputError(f"{learner}.teacher_precision: layers in {kind} are not split (tp); use bf16")
-        in_fewer_bits(model, FEWER_BITS[kind])
+        quantize_linear_layers(model, FEWER_BITS[kind])
     else:
         narrowed(model, PRECISIONS[kind])
     # Without a plan each rank of a tensor-parallel group computes the whole model, with the same outputs.
@@ -327,5 +327,5 @@ def _find_head(model: nn.Module, examples: Examples, device: torch.device) -> No
     """Detect on the first example whether a language model's logits can be computed for some positions only."""
     if isinstance(model, TextModel):
         training, inputs = model.training, examples.batch(np.zeros(1, dtype=np.int64))[0].to(device)
-        model.eval().find_head(lambda read: model(inputs, read=read))
+        model.eval().detect_head(lambda reduce: model(inputs, reduce=reduce))
         model.train(training)

@@ -128,7 +128,7 @@ class Plain(nn.Module):
     ("student", "objective", "error"),
     [
         ({"factory": f"{__name__}:Plain"}, {"type": "logits"}, None),
-        ({"factory": f"{__name__}:Plain"}, OBJECTIVES[0], r"student\.model: .* was asked for hidden_states and gives"),
+        ({"factory": f"{__name__}:Plain"}, OBJECTIVES[0], r"student\.model: .* returned no hidden_states"),
         (jobs.VIT, OBJECTIVES[0], None),
         (
             jobs.VIT,

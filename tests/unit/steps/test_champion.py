@@ -100,7 +100,7 @@ def test_a_champion_that_would_run_other_code_than_this_runs_models_fails_the_ga
 ) -> None:
     name_champion(monkeypatch, model(store, tmp_path / "model", champion))
     assert champion_input(store, run, {"examples": examples}) == {}
-    assert champion_problem(run).startswith("the champion ") or "says of no model what it is" in champion_problem(run)
+    assert champion_problem(run).startswith("the champion ") or "does not describe a model" in champion_problem(run)
 
 
 LARGER = {**FACTS, "image": {"size": 16, "channels": 1}}
@@ -128,7 +128,7 @@ def test_a_champion_of_another_image_size_fails_the_gate_where_its_images_cannot
     assert manifest is not None
     store.objects.set_aside(manifest.inputs["records"])
     assert champion_input(store, run, {"examples": examples}) == {}
-    fault = "sees images of 16 x 16 pixels on white, and the records that they are made from are not in"
+    fault = "takes images of 16 x 16 pixels on white, and the records that they are made from are not in"
     assert fault in champion_problem(run)
 
 
