@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -212,15 +213,8 @@ def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], 
     known = ArchitectureModel.model_validate(teacher)
     kinds = describe(work.model, facts, "student.model"), describe(known, facts, "teacher.model")
     own, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
-    planned = Planned(
-        kinds[0],
-        {"teacher": kinds[1]},
-        work.train,
-        work.objectives,
-        PlaceholderExamples(facts, 64),
-        "student.train",
-        "bf16",
-    )
+    in_bf16 = replace(work, teacher_precision="bf16")
+    planned = Planned(in_bf16, kinds[0], {"teacher": kinds[1]}, PlaceholderExamples(facts, 64))
     said = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
     print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; GiB, and of mapped files:")
     print(

@@ -23,7 +23,7 @@ from understudy.models.pretrained import COMMIT
 from understudy.models.pretrained_files import check_folder
 from understudy.plan.hardware import table
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
-from understudy.recipe.places import Conflict
+from understudy.recipe.key_path import Conflict
 from understudy.recipe.tasks import load
 
 

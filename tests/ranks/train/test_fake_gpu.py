@@ -61,7 +61,7 @@ def test_all_operands_of_a_step_are_on_the_gpu(
     with FakeTensorMode(allow_non_fake_inputs=True):
         student = on_gpu(job.model)
         teachers = [ModelTeacher(on_gpu(each), frozenset()) for each in job.teachers.values()]
-        learned = objective(job.objectives, Context(job.train, seed=0))
+        learned = objective(job.settings.objectives, Context(job.train, seed=0))
         inputs, labels = (tensor.to(GPU) for tensor in job.examples.batch(np.zeros(2, dtype=np.int64)))
         with autocast(spread.precision, GPU):
             batch = Batch(inputs, labels)
