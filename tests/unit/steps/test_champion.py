@@ -128,7 +128,7 @@ def test_a_champion_of_another_image_size_fails_the_gate_where_its_images_cannot
     assert manifest is not None
     store.objects.set_aside(manifest.inputs["records"])
     assert champion_input(store, run, {"examples": examples}) == {}
-    fault = "takes images of 16 x 16 pixels on white, and the records that they are made from are not in"
+    fault = "sees images of 16 x 16 pixels on white, and the records that they are made from are not in"
     assert fault in champion_problem(run)
 
 
