@@ -31,7 +31,7 @@ class SourceSection(Section):
     type: str
 
 
-class Known(Protocol):
+class RecipeSource(Protocol):
     """A source, as the recipe sees it."""
 
     @property
@@ -43,17 +43,17 @@ class Known(Protocol):
         """The fields of its records; None if the recipe names them."""
 
 
-def load(name: str) -> Known:
+def load(name: str) -> RecipeSource:
     """A source by its name in SOURCES."""
-    source: Known = importlib.import_module(SOURCES[name]).SOURCE
+    source: RecipeSource = importlib.import_module(SOURCES[name]).SOURCE
     return source
 
 
 def serving(task: str) -> list[str]:
-    """The names of the sources whose records have all fields that a task requires."""
+    """The names of the sources whose records have all fields that a task needs."""
     required = {field for field, kind in load_task(task).FIELDS.items() if kind != "optional text"}
     fields = {name: load(name).fields for name in SOURCES}
-    return [name for name in SOURCES if (known := fields[name]) is None or required <= known]
+    return [name for name in SOURCES if (provided := fields[name]) is None or required <= provided]
 
 
 class _OneOfSources:

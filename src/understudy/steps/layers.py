@@ -11,8 +11,8 @@ from understudy.errors import InputError
 from understudy.models.architectures import depth
 from understudy.models.layers import chosen_layers
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, Recipe
+from understudy.recipe.key_path import Conflict
 from understudy.recipe.learners import starts
-from understudy.recipe.places import Conflict
 from understudy.recipe.roles import section_of
 from understudy.store.files import read_json
 
@@ -27,8 +27,8 @@ def problems(recipe: Recipe) -> Iterator[Conflict]:
         try:
             chosen_layers(start.layers, own, others, f"{section}.start.layers", start.teacher)
         except InputError as error:
-            place, _, words = str(error).partition(": ")
-            yield tuple(place.split(".")), words
+            path, _, words = str(error).partition(": ")
+            yield tuple(path.split(".")), words
 
 
 def _depth(model: Model) -> int | None:
