@@ -57,7 +57,8 @@ def settings(node: Node, recipe: Recipe) -> Train | None:
 def _train(node: Node, work: Work) -> None:
     recipe, train_settings = work.recipe, settings(node, work.recipe)
     head: Head = "new" if train_settings else "kept"
-    earlier = work.input(node.start) if node.start else None
+    starts_from_layers = node.training and start_of(recipe, node.training)
+    earlier = work.input(node.start) if node.start and not starts_from_layers else None
     examples = work.input(node.examples)
     initial = earlier or fetched_model(work, recipe.models[node.model], node.model, head, examples)
     if train_settings is None:

@@ -6,14 +6,18 @@ teacher's blocks, and everything outside blocks those of the same name.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from torch import nn
 
 from understudy.errors import InputError
-from understudy.models.build import tied_weights
+from understudy.models.build import empty_model, tied_weights
+from understudy.models.facts import Description
 from understudy.models.layers import chosen_layers
+from understudy.models.weights import opened
 from understudy.parallel.blocks import needed_blocks
-from understudy.recipe import Start
+from understudy.recipe import SavedLayers, Start
+from understudy.recipe.roles import section_of
 
 Shape = tuple[int, ...]
 
@@ -25,7 +29,33 @@ def saved_shapes(model: nn.Module) -> dict[str, Shape]:
     return {name: tuple(tensor.shape) for name, tensor in state.items() if name not in ties}
 
 
-def layer_tensors(model: nn.Module, theirs: Mapping[str, Shape], start: Start, learner: str) -> dict[str, str]:
+def check_later_starts(starts: Mapping[str, Start], descriptions: Mapping[str, Description]) -> None:
+    """Check that models fit the layers that they start from, before their teacher is trained.
+
+    A teacher without a description here is pretrained; its own weights are compared when they are read.
+
+    Args:
+        starts: the recipe's sections, by the path of what is trained.
+        descriptions: of models, by their path in the recipe.
+
+    Raises:
+        InputError: as layer_sources().
+    """
+    for learner, start in starts.items():
+        own, theirs = f"{learner}.model", section_of(start.teacher or "")
+        if theirs in descriptions:
+            shapes = saved_shapes(empty_model(descriptions[theirs], theirs))
+            layer_sources(empty_model(descriptions[own], own), shapes, start, learner)
+
+
+def start_sources(model: nn.Module, saved: SavedLayers, learner: str) -> dict[str, str]:
+    """As layer_sources(), for a saved teacher."""
+    with opened(Path(saved.folder)) as weights:
+        shapes = {name: tuple(shape) for name, (shape, _) in weights.headers.items()}
+    return layer_sources(model, shapes, saved.start, learner)
+
+
+def layer_sources(model: nn.Module, theirs: Mapping[str, Shape], start: Start, learner: str) -> dict[str, str]:
     """By the name of each of a model's tensors, that of the teacher's which gives its values.
 
     Args:
@@ -51,11 +81,11 @@ def layer_tensors(model: nn.Module, theirs: Mapping[str, Shape], start: Start, l
         match = block.fullmatch(name)
         return f"{group}.{chosen[int(match[1])] - 1}.{match[2]}" if match else name
 
-    tensors = {name: source(name) for name in own}
+    sources = {name: source(name) for name in own}
     given = [name for name in theirs if not (match := block.fullmatch(name)) or int(match[1]) + 1 in chosen]
-    if misfit := next(_misfits(own, theirs, tensors, given, teacher), None):
+    if misfit := next(_misfits(own, theirs, sources, given, teacher), None):
         raise InputError(f"{where}: {misfit}; {_fix(learner, teacher)}")
-    return tensors
+    return sources
 
 
 def _group(model: nn.Module, where: str) -> str:
@@ -71,16 +101,16 @@ def _depth(names: Iterable[str], block: re.Pattern[str]) -> int:
 
 
 def _misfits(
-    own: Mapping[str, Shape], theirs: Mapping[str, Shape], tensors: Mapping[str, str], given: list[str], teacher: str
+    own: Mapping[str, Shape], theirs: Mapping[str, Shape], sources: Mapping[str, str], given: list[str], teacher: str
 ) -> Iterator[str]:
     """What does not fit in two models, in the order of their tensors."""
     for name, shape in own.items():
-        source = tensors[name]
+        source = sources[name]
         if source not in theirs:
             yield f"{name} has the shape {_text(shape)}, and {teacher} has no {source}"
         elif theirs[source] != shape:
             yield f"{name} has the shape {_text(shape)}, and {source} of {teacher} has {_text(theirs[source])}"
-    taken = set(tensors.values())
+    taken = set(sources.values())
     for name in given:
         if name not in taken:
             yield f"{name} of {teacher} has the shape {_text(theirs[name])}, and the model has no such tensor"
