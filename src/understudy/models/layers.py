@@ -45,4 +45,4 @@ def chosen_layers(
     if len(layers) != own:
         why = f"names {len(layers)} layers, and the model has {own}"
         raise InputError(f"{where}: {why}; name a layer of {teacher} for each")
-    return tuple(layers)  # type: ignore[arg-type]
+    return tuple(layers)

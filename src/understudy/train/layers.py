@@ -78,8 +78,9 @@ def layer_sources(model: nn.Module, theirs: Mapping[str, Shape], start: Start, l
     chosen = chosen_layers(start.layers, depth, others, f"{where}.layers", teacher)
 
     def source(name: str) -> str:
-        match = block.fullmatch(name)
-        return f"{group}.{chosen[int(match[1])] - 1}.{match[2]}" if match else name
+        if match := block.fullmatch(name):
+            return f"{group}.{chosen[int(match[1])] - 1}.{match[2]}"
+        return name
 
     sources = {name: source(name) for name in own}
     given = [name for name in theirs if not (match := block.fullmatch(name)) or int(match[1]) + 1 in chosen]
@@ -92,7 +93,8 @@ def _group(model: nn.Module, where: str) -> str:
     """The name of the nn.ModuleList with the model's blocks."""
     net = model.get_submodule("net")
     first = needed_blocks(net, where, "remove it")[0]
-    return next(name for name, module in net.named_modules() if module is first).rpartition(".")[0]
+    names: dict[nn.Module, str] = {module: name for name, module in net.named_modules()}
+    return names[first].rpartition(".")[0]
 
 
 def _depth(names: Iterable[str], block: re.Pattern[str]) -> int:
