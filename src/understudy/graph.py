@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from understudy.recipe import Recipe
-from understudy.recipe.learners import in_order, job_of, paths_of
+from understudy.recipe.learners import in_order, job_of, paths_of, start_of
 from understudy.recipe.roles import CONTROL, STUDENT, learner_of
 
 RECORDS, EXAMPLES, MEASURES, VERDICT, REGISTERED = "records", "examples", "measures", "verdict", "registration"
@@ -71,7 +71,8 @@ class Node:
     data: str = ""
     """Of data: the name of its data set; empty for that of the section `data`."""
     start: str = ""
-    """Of a training: the role of the model that it starts from, if that is one of an earlier stage."""
+    """Of a training: the role of the model that it starts from: of an earlier stage, or of the teacher that gives its
+    layers. Empty for random or pretrained weights."""
     teachers: tuple[str, ...] = ()
     """Of a training: the roles of its teachers."""
     resources: str = ""
@@ -126,13 +127,15 @@ def _of_teachers(recipe: Recipe) -> Iterator[Node]:
 def _stages(recipe: Recipe, role: str, name: str) -> Iterator[Node]:
     """The trainings of a learner, one for each stage; all but the last have a number in their name and role."""
     learner = learner_of(role)
-    paths, start = paths_of(recipe, learner), ""
+    paths = paths_of(recipe, learner)
+    layers = start_of(recipe, learner)
+    start = (layers.teacher if layers else None) or ""
     for number, path in enumerate(paths or [""], 1):
         suffix = f"-{number}" if number < len(paths) else ""
         teachers = recipe.teachers_of(path) if path and role != CONTROL else ()
         data = recipe.trainings[path].data if path else None
         examples = f"{EXAMPLES}-{data}" if data else EXAMPLES
-        inputs = (examples, *((start,) if start else ()), *teachers)
+        inputs = tuple(dict.fromkeys((examples, *((start,) if start else ()), *teachers)))
         yield Node(
             f"{name}{suffix}",
             TRAINING,

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Literal
 
 from understudy.jobs.collectives import Collectives
-from understudy.recipe import EvaluatePrecision, Model, Objectives, Recipe, SavedModel, TeacherPrecision, Train
+from understudy.recipe import (
+    EvaluatePrecision,
+    Model,
+    Objectives,
+    Recipe,
+    SavedLayers,
+    SavedModel,
+    Start,
+    TeacherPrecision,
+    Train,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +38,8 @@ class TrainingSettings:
     """Number of ranks that share a copy of a teacher."""
     later_models: dict[str, Model] = field(default_factory=dict)
     """Models that other jobs of the run train, by their path in the recipe: tried on an example beforehand."""
+    later_starts: dict[str, Start] = field(default_factory=dict)
+    """The layers that later models start from, by their learner's path in the recipe: compared beforehand too."""
     student_objectives: Objectives = ()
     """The student's objectives: tried beforehand too, for the outputs that they need of teacher and student."""
     student_teachers: tuple[str, ...] = ()
@@ -58,6 +70,8 @@ class TrainingJob(TrainingSettings):
     examples: Path
     initial: Path | None
     """A model to start from: fetched, or of an earlier stage."""
+    start: SavedLayers | None = None
+    """Layers of a teacher to start from."""
     teachers: dict[str, SavedModel] = field(default_factory=dict)
     """By name, in the recipe's order."""
 
@@ -65,9 +79,11 @@ class TrainingJob(TrainingSettings):
     def reads(self) -> dict[str, str]:
         """The folders that ranks read, by name."""
         initial = {"initial": str(self.initial)} if self.initial else {}
+        start = {"start": self.start.folder} if self.start else {}
         return {
             "examples": str(self.examples),
             **initial,
+            **start,
             **{name: each.folder for name, each in self.teachers.items()},
         }
 
@@ -75,7 +91,8 @@ class TrainingJob(TrainingSettings):
         """The same work on copied folders, by the names of `reads`."""
         teachers = {name: replace(each, folder=copies[name]) for name, each in self.teachers.items()}
         initial = Path(copies["initial"]) if self.initial else None
-        return replace(self, examples=Path(copies["examples"]), initial=initial, teachers=teachers)
+        start = replace(self.start, folder=copies["start"]) if self.start else None
+        return replace(self, examples=Path(copies["examples"]), initial=initial, start=start, teachers=teachers)
 
 
 @dataclass(frozen=True, kw_only=True)

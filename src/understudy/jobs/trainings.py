@@ -2,8 +2,8 @@
 
 from understudy.graph import Node
 from understudy.jobs.payload import TrainingSettings
-from understudy.recipe import Model, Objectives, PretrainedModel, Recipe
-from understudy.recipe.learners import paths_of
+from understudy.recipe import Model, Objectives, PretrainedModel, Recipe, Start
+from understudy.recipe.learners import paths_of, starts
 from understudy.recipe.objectives import without_teacher
 from understudy.recipe.roles import STUDENT
 
@@ -21,6 +21,7 @@ def training_settings(recipe: Recipe, node: Node) -> TrainingSettings:
         teacher_precision=learner.teacher_precision,
         teacher_shards=learner.teacher_shards,
         later_models=_later_models(recipe, node),
+        later_starts=_later_starts(recipe, node),
         student_objectives=recipe.objectives_of(first),
         student_teachers=recipe.teachers_of(first),
         student_train=None if node.is_student else recipe.trainings[first].train,
@@ -40,3 +41,9 @@ def _later_models(recipe: Recipe, node: Node) -> dict[str, Model]:
         return {}
     others = {where: model for where, model in recipe.models.items() if where != node.model}
     return {where: model for where, model in others.items() if not isinstance(model, PretrainedModel)}
+
+
+def _later_starts(recipe: Recipe, node: Node) -> dict[str, Start]:
+    """The layers that later jobs' models start from."""
+    later = _later_models(recipe, node)
+    return {section: start for section, start in starts(recipe).items() if f"{section}.model" in later}

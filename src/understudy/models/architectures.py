@@ -73,6 +73,13 @@ def aliases(model_type: str) -> dict[str, str]:
     return {}
 
 
+def depth(model_type: str, config: Mapping[str, Any]) -> int | None:
+    """The number of layers in a configuration; None if it is left to the architecture."""
+    name = "num_hidden_layers"
+    found = config.get(name, config.get(aliases(model_type).get(name, name)))
+    return found if isinstance(found, int) else None
+
+
 def duplicate_settings(names: Mapping[str, str], config: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Settings given under two names, of which transformers silently ignores one.
 

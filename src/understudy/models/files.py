@@ -110,7 +110,13 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
     return model.eval()
 
 
-def read_weights(model: nn.Module, folder: Path, device: torch.device, full_model: nn.Module | None = None) -> None:
+def read_weights(
+    model: nn.Module,
+    folder: Path,
+    device: torch.device,
+    full_model: nn.Module | None = None,
+    sources: Mapping[str, str] | None = None,
+) -> None:
     """Load a saved model's weights; each rank reads only its shards.
 
     Args:
@@ -118,6 +124,8 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, full_mode
         folder: the saved model's.
         device: the model's device.
         full_model: a model with all layers, to check the folder against, if `model` has only some of them.
+        sources: for the folder of another model: by the name of each of the model's tensors, the one to read, which the
+            caller has checked to fit.
 
     Raises:
         UnderstudyError: the weights do not fit the model.
@@ -128,11 +136,12 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, full_mode
         model.to(device)
     net = model.get_submodule("net")
     with opened(folder) as weights, torch.no_grad():
-        headers = weights.headers
-        _check_fit(folder, headers, full_model or model)
+        if sources is None:
+            _check_fit(folder, weights.headers, full_model or model)
+            sources = {name: name for name in weights.headers}
         for name, tensor in net.state_dict(keep_vars=True).items():
-            if name in headers:
-                weights.read(name, tensor)
+            if name in sources:
+                weights.read(sources[name], tensor)
         for name, layer in net.named_modules():
             if isinstance(layer, QuantizedLinear):
                 layer.fill(partial(weights.rows, f"{name}.weight"))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from understudy.errors import InputError
+from understudy.models.layers import uniform_layers
 from understudy.recipe.objectives import Needs, TeacherObjective
 from understudy.recipe.roles import STUDENT, TEACHER
 
@@ -62,7 +63,7 @@ class HiddenStatesObjective(TeacherObjective):
     def _pairs(self, student: int, teacher: int) -> tuple[Pair, ...]:
         """The pairs of layers of models of these depths."""
         if self.layers == "uniform":
-            return tuple((own, -(-own * teacher // student)) for own in range(1, student + 1))
+            return tuple(enumerate(uniform_layers(student, teacher), 1))
         return ((student, teacher),) if self.layers == "last" else self.layers
 
 

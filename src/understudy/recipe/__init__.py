@@ -19,6 +19,7 @@ from understudy.recipe.schema import (
     Train,
 )
 from understudy.recipe.section import Section
+from understudy.recipe.start import SavedLayers, Start
 from understudy.recipe.strategy import (
     AXES,
     CommType,
@@ -63,9 +64,11 @@ __all__ = [
     "Recipe",
     "Recompute",
     "Resources",
+    "SavedLayers",
     "SavedModel",
     "Schedule",
     "Section",
+    "Start",
     "StrategyName",
     "Student",
     "TaskName",

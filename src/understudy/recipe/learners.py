@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from understudy.recipe.key_path import Conflict, KeyPath
+from understudy.recipe.models import PretrainedModel
 from understudy.recipe.objectives import TeacherObjective
 from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER, learner_of
 from understudy.recipe.schema import Learner, Recipe, Resources, Train
 from understudy.recipe.sources import serving
+from understudy.recipe.start import Start
 
 RESERVED = frozenset(
     {
@@ -84,6 +86,21 @@ def with_train(recipe: Recipe, path: str, train: Train) -> Recipe:
     return recipe.model_copy(update={group: value})
 
 
+def start_of(recipe: Recipe, path: str) -> Start | None:
+    """The layers that the training at a path starts from, with the name of their teacher; None for a later stage."""
+    section, _, number = path.partition(".stages.")
+    start = recipe.learners[section].start
+    if start is None or number not in ("", "0"):
+        return None
+    return start.model_copy(update={"teacher": _layers_from(recipe, section)})
+
+
+def starts(recipe: Recipe) -> dict[str, Start]:
+    """The layers that learners start from, by the learner's path in the recipe."""
+    found = {section: start_of(recipe, section) for section in recipe.learners}
+    return {section: start for section, start in found.items() if start}
+
+
 def in_order(recipe: Recipe) -> list[str]:
     """The names of all teachers, each after its own teachers; in the recipe's order where that does not decide."""
     remaining = {name: _teachers(recipe, name) for name in recipe.all_teachers}
@@ -100,13 +117,17 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     """Contradictions between learners: each path, and the fix."""
     yield from _names(recipe)
     yield from _data_sets(recipe)
-    unknown = list(_unknown_teachers(recipe))
+    yield from _pretrained(recipe)
+    unknown = [*_unknown_teachers(recipe), *_unknown_starts(recipe)]
     yield from unknown
     if unknown:
         return
     circle = _circle(recipe)
     if circle:
-        why = f"{' -> '.join(circle)} -> {circle[0]}: teachers learn from each other in a circle; remove one objective"
+        links = " -> ".join([*circle, circle[0]])
+        why = f"{links}: teachers learn from each other in a circle; remove one objective"
+        if any(recipe.learners[learner_of(name)].start for name in circle):
+            why = f"{links}: teachers learn or start from each other in a circle; remove one objective or start"
         yield to_key_path(learner_of(circle[0])), why
     yield from _unused(recipe)
     yield from _means(recipe)
@@ -115,8 +136,24 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
 
 
 def _teachers(recipe: Recipe, name: str) -> set[str]:
-    """The names of a teacher's own teachers."""
-    return {teacher for path in paths_of(recipe, learner_of(name)) for teacher in recipe.teachers_of(path)}
+    """The names of the teachers that come before a teacher: its own, and the one whose layers it starts from."""
+    section = learner_of(name)
+    layers_from = _layers_from(recipe, section)
+    return _own_teachers(recipe, section) | ({layers_from} if layers_from else set())
+
+
+def _own_teachers(recipe: Recipe, section: str) -> set[str]:
+    """The names of a learner's teachers."""
+    return {teacher for path in paths_of(recipe, section) for teacher in recipe.teachers_of(path)}
+
+
+def _layers_from(recipe: Recipe, section: str) -> str | None:
+    """The teacher whose layers a learner starts from: the named one, or its only one; None if it starts from none."""
+    start = recipe.learners[section].start
+    if start is None or start.teacher:
+        return start.teacher if start else None
+    teachers = _own_teachers(recipe, section)
+    return teachers.pop() if len(teachers) == 1 else None
 
 
 def _names(recipe: Recipe) -> Iterator[Conflict]:
@@ -170,20 +207,44 @@ def _unknown_teachers(recipe: Recipe) -> Iterator[Conflict]:
                 yield (*key_path, "teacher"), f"there is no teacher {name}; name one of {_all(recipe)}"
 
 
+def _unknown_starts(recipe: Recipe) -> Iterator[Conflict]:
+    for section, learner in recipe.learners.items():
+        key_path = (*to_key_path(section), "start", "teacher")
+        if learner.start is None:
+            continue
+        if learner.start.teacher and learner.start.teacher not in recipe.all_teachers:
+            yield key_path, f"there is no teacher {learner.start.teacher}; name one of {_all(recipe)}"
+        elif _layers_from(recipe, section) is None:
+            choices = [name for name in recipe.all_teachers if learner_of(name) != section]
+            choice = f"one of {', '.join(choices)}" if choices else "another teacher, which has to be added"
+            yield key_path, f"the teacher that gives the layers has to be named, unless there is one; give {choice}"
+
+
+def _pretrained(recipe: Recipe) -> Iterator[Conflict]:
+    """Pretrained models that start from layers."""
+    for section, learner in recipe.learners.items():
+        if learner.start and isinstance(learner.model, PretrainedModel):
+            why = "the model is pretrained, and has its first weights from there; remove it, or give the model a type"
+            yield (*to_key_path(section), "start"), why
+
+
 def _circle(recipe: Recipe) -> list[str]:
-    """Teachers that learn from each other in a circle; empty if there is none."""
-    for name in recipe.all_teachers:
-        path = [name]
-        while following := sorted(_teachers(recipe, path[-1])):
-            back = next((teacher for teacher in following if teacher in path), None)
-            if back:
-                return path[path.index(back) :]
-            path.append(following[0])
+    """Teachers that learn or start from each other in a circle; empty if there is none."""
+    remaining = {name: _teachers(recipe, name) for name in recipe.all_teachers}
+    while ready := {name for name, teachers in remaining.items() if not teachers & remaining.keys()}:
+        remaining = {name: teachers for name, teachers in remaining.items() if name not in ready}
+    path = [next(iter(remaining))] if remaining else []
+    while remaining:  # each of them has a teacher among them
+        following = min(remaining[path[-1]] & remaining.keys())
+        if following in path:
+            return path[path.index(following) :]
+        path.append(following)
     return []
 
 
 def _unused(recipe: Recipe) -> Iterator[Conflict]:
     used = {name for path in recipe.trainings for name in recipe.teachers_of(path)} | {recipe.gate.teacher}
+    used |= {start.teacher for start in starts(recipe).values()}
     for name in recipe.all_teachers:
         if name not in used:
             yield to_key_path(learner_of(name)), "nothing learns from it; name it in an objective, or remove it"

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from understudy.recipe import learners
 from understudy.recipe.key_path import Conflict, KeyPath
 from understudy.recipe.learners import Training, to_key_path, trainings
-from understudy.recipe.models import Model, Normalization, PretrainedModel
+from understudy.recipe.models import Normalization, PretrainedModel
 from understudy.recipe.precision_rules import quantised_teachers
-from understudy.recipe.schema import Evaluate, Recipe, Resources, Train
+from understudy.recipe.schema import Evaluate, Learner, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, degrees
 from understudy.recipe.tasks import MetricName, load
@@ -35,7 +35,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
         key_path, train = (*training.key_path, "train"), training.train
         yield from job_conflicts(key_path, train, training.job, training.resources)
         yield from _augment((*key_path, "augment"), train, recipe)
-        yield from _lora((*key_path, "lora"), train, training.learner.model)
+        yield from _lora((*key_path, "lora"), train, training.learner)
         if not learner_conflicts:
             yield from _beside_teachers(recipe, training)
     yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
@@ -186,10 +186,12 @@ def _augment(path: KeyPath, train: Train, recipe: Recipe) -> Iterator[Conflict]:
         yield (*path, "crop"), f"{train.augment.crop} pixels, and images have {recipe.image.size}; some would be black"
 
 
-def _lora(path: KeyPath, train: Train, model: Model) -> Iterator[Conflict]:
-    if train.lora is None:
+def _lora(path: KeyPath, train: Train, learner: Learner) -> Iterator[Conflict]:
+    if train.lora is None or isinstance(learner.model, PretrainedModel):
         return
-    if not isinstance(model, PretrainedModel):
+    if learner.start:
+        yield path, "adapts a pretrained model, and one that starts from layers is trained in full; remove it"
+    else:
         yield path, "the model is not pretrained, and its frozen weights would be random; remove it"
 
 

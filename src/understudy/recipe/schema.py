@@ -10,6 +10,7 @@ from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import Distill, Objectives, StageObjectives, TeacherObjective, without_teacher
 from understudy.recipe.roles import CONTROL, STUDENT, TEACHER, Candidate, learner_of
 from understudy.recipe.section import BatchSize, Fraction, Positive, Section
+from understudy.recipe.start import Start
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
 from understudy.recipe.tasks import MetricName, TaskName, default_objectives, load
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
@@ -27,6 +28,10 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 def _as_text(value: object) -> object:
     """A number as text: YAML reads 4 as a number, and Kubernetes requires text."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 Quantity = Annotated[str, Field(pattern=QUANTITY), BeforeValidator(_as_text)]
@@ -118,6 +123,9 @@ class Learner(Section):
     """A model and its training, or several in a row (stages)."""
 
     model: Model
+    start: Annotated[Start | None, Field(exclude_if=_is_none)] = None
+    """Layers of a teacher as first weights, instead of random ones. Left out of a dump without it, so that recipes from
+    before there was a choice keep their keys."""
     train: Train | None = None
     distill: Distill | None = None
     """Weighted objectives; the loss is their sum."""

@@ -9,7 +9,8 @@ from understudy.jobs.specification import JobSpec
 from understudy.jobs.trainings import training_settings
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Recipe, Resources, SavedModel
+from understudy.recipe import FactoryModel, Recipe, Resources, SavedLayers, SavedModel
+from understudy.recipe.learners import start_of
 from understudy.recipe.roles import section_of
 from understudy.revision import build
 from understudy.steps.step import Work
@@ -23,11 +24,12 @@ def training_spec(work: Work, node: Node, initial: Path | None) -> JobSpec:
         node: the training.
         initial: the files of the model that it starts from, if any: pretrained, or of an earlier stage.
     """
-    models = work.recipe.models
+    models, start = work.recipe.models, start_of(work.recipe, node.training)
     payload = TrainingJob(
         **vars(training_settings(work.recipe, node)),
         examples=work.input(node.examples),
         initial=initial,
+        start=SavedLayers(str(work.input(node.start)), start) if start else None,
         teachers={name: SavedModel(str(work.input(name)), models[section_of(name)]) for name in node.teachers},
     )
     return _job_spec(work, work.step, payload, node.resources)

@@ -25,6 +25,7 @@ from understudy.plan.hardware import table
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.recipe.key_path import Conflict
 from understudy.recipe.tasks import load
+from understudy.steps import layers
 
 
 class Unknown(NamedTuple):
@@ -70,6 +71,7 @@ def findings(recipe: Recipe, here: Here) -> Findings:
     found = [*_data(recipe, here), *_data_sets(recipe, here), *_tokenizer(recipe, here)]
     for where, model in recipe.models.items():
         found += _model(recipe, model, where, here)
+    found += layers.problems(recipe)
     found += _hardware(recipe, here)
     problems = tuple(finding for finding in found if not isinstance(finding, Unknown | Note))
     unknown = tuple(finding.what for finding in found if isinstance(finding, Unknown))

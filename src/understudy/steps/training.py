@@ -11,6 +11,7 @@ from understudy.graph import Node
 from understudy.jobs.trainings import objectives
 from understudy.models.pretrained import Head
 from understudy.recipe import Recipe, Train
+from understudy.recipe.learners import start_of
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
 from understudy.steps.identity import TRAINED_BY, model_identity, objectives_identity, task_code, training_identity
@@ -37,10 +38,12 @@ def step(node: Node) -> Step:
 def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
     resources, precision = recipe.resources.by_job[node.resources], recipe.learners[node.learner].teacher_precision
     teachers = {"teachers": list(node.teachers), "teacher_precision": precision} if node.teachers else {}
+    start = start_of(recipe, node.training) if node.training else None
     return {
         "model": model_identity(recipe.models[node.model], store, node.model),
         **training_identity(settings(node, recipe), resources, recipe.seed),
         **teachers,
+        **({"start": start.model_dump(mode="json")} if start else {}),
         "task_code": task_code(recipe.task, TRAINED_BY),
         **objectives_identity(objectives(recipe, node)),
     }
@@ -54,7 +57,8 @@ def settings(node: Node, recipe: Recipe) -> Train | None:
 def _train(node: Node, work: Work) -> None:
     recipe, train_settings = work.recipe, settings(node, work.recipe)
     head: Head = "new" if train_settings else "kept"
-    earlier = work.input(node.start) if node.start else None
+    starts_from_layers = node.training and start_of(recipe, node.training)
+    earlier = work.input(node.start) if node.start and not starts_from_layers else None
     examples = work.input(node.examples)
     initial = earlier or fetched_model(work, recipe.models[node.model], node.model, head, examples)
     if train_settings is None:

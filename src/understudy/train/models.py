@@ -52,6 +52,7 @@ from understudy.teachers.in_memory import ModelTeacher
 from understudy.teachers.teacher import Teacher
 from understudy.train.batches import check_batches
 from understudy.train.documents import check_takes_positions
+from understudy.train.layers import check_later_starts, start_sources
 from understudy.train.measured import check_narrowed
 from understudy.train.memory import settle_freed_memory
 from understudy.train.naming import check_names
@@ -82,6 +83,8 @@ def try_later_models(job: "TrainingJob", split: Examples, device: Literal["cpu",
         shapes[where] = _try(split, description, where, _extras_of(job))
         if where == section_of(STUDENT) and job.student_train:
             _try_student(job, split, device, description, shapes)
+    if job.later_starts:
+        check_later_starts(job.later_starts, _descriptions(job))
     _try_measured(job, split)
 
 
@@ -124,12 +127,16 @@ def _try_measured(job: "TrainingJob", split: Examples) -> None:
     """Check that this job's model, and those before and after, compute in the precision of their evaluation."""
     if job.measured_in == "fp32":
         return
-    facts = read_facts(job.examples)
-    described = {where: describe(model, facts, where) for where, model in job.later_models.items()}
-    described[job.model_path] = description_of(job)
-    described |= {section_of(name): _description_of_teacher(job, name) for name in job.teachers}
-    for where, description in described.items():
+    teachers = {section_of(name): _description_of_teacher(job, name) for name in job.teachers}
+    for where, description in {**_descriptions(job), **teachers}.items():
         check_narrowed(description, split, where)
+
+
+def _descriptions(job: "TrainingJob") -> dict[str, Description]:
+    """The descriptions of this job's model and of later ones, by their path in the recipe."""
+    facts = read_facts(job.examples)
+    later = {where: describe(model, facts, where) for where, model in job.later_models.items()}
+    return {**later, job.model_path: description_of(job)}
 
 
 def _extras_of(job: "TrainingJob") -> frozenset[Extra]:
@@ -191,6 +198,7 @@ def initial_model(
     if keeps_apart(read_facts(job.examples)):
         check_takes_positions(model, job.model_path)
     aliases = tied_weights(model)
+    sources = start_sources(model, job.start, job.learner) if job.start else None
     settle_freed_memory(_share(job, model, spread), processes)
     if job.train.lora:
         add_adapters(model, job.train.lora, job.train_path)
@@ -203,7 +211,7 @@ def initial_model(
             shown, _, _ = spread.own_positions(*examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
             found = layout(tried, shown, job.train_path)
         staged = cut_into_stages(model, found, examples, spread, job.train, job.train_path)
-        _fill(job, staged.held, description, spread.device, whole)
+        _fill(job, staged.held, description, spread.device, whole, sources)
         held = staged.settle(spread.device)
         draw_adapters(held, job.seed)
         staged.detect_head(spread.device)
@@ -211,7 +219,8 @@ def initial_model(
     if not is_empty(model):
         model.to(spread.device)
     model = spread.over_ranks(model, job.train.tensor_plan, job.train_path, Savers.of(job.train))
-    _fill(job, model, description, spread.home, empty_model(description, job.model_path) if job.train.lora else None)
+    whole = empty_model(description, job.model_path) if job.train.lora else None
+    _fill(job, model, description, spread.home, whole, sources)
     move_buffers(model, spread.device)
     draw_adapters(model, job.seed)
     shapes = check_shapes(model, examples, description, spread.device, job.model_path, _extras_of(job))
@@ -234,10 +243,26 @@ def _share(job: "TrainingJob", model: nn.Module, spread: Spread) -> int:
 
 
 def _fill(
-    job: "TrainingJob", model: nn.Module, description: Description, device: torch.device, whole: nn.Module | None = None
+    job: "TrainingJob",
+    model: nn.Module,
+    description: Description,
+    device: torch.device,
+    whole: nn.Module | None,
+    sources: Mapping[str, str] | None,
 ) -> None:
-    """Load or initialise the weights of this rank's part of a model."""
-    if job.initial:
+    """Load or initialise the weights of this rank's part of a model.
+
+    Args:
+        job: the job.
+        model: this rank's part.
+        description: the whole model's.
+        device: the device of its weights.
+        whole: a model with all layers, if `model` has only some of them or further ones.
+        sources: from start_sources(), if the model starts from layers of a teacher.
+    """
+    if job.start:
+        read_weights(model, Path(job.start.folder), device, sources=sources)
+    elif job.initial:
         check_files(job.initial, description)
         read_weights(model, job.initial, device, whole)
     elif is_empty(model):

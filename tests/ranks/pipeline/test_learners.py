@@ -40,6 +40,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"first": learner(8), "second": learner(8, "first"), "third": learner(8, "second")},
         learner(8, "third"),
     ),
+    "a student from layers of its teacher (Sanh et al. 2019)": (
+        {"large": learner(8)},
+        {**learner(8, "large"), "start": {"layers": [1, 1, 3]}},
+    ),
     "two stages on two data sets": ({"wide": learner(32), "narrow": learner(16)}, stages("wide", "narrow")),
 }
 

@@ -11,6 +11,7 @@ from understudy.jobs.specification import JobSpec
 
 SPECS = [
     job_spec("/f", teacher="/t", initial="/i"),
+    job_spec("/f", teacher="/t", start={"folder": "/t", "start": {"teacher": "teacher", "layers": (1, 3)}}),
     job_spec("/f"),
     evaluation_spec("/f", records="/r"),
     evaluation_spec("/f"),

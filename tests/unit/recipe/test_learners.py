@@ -97,6 +97,18 @@ def test_a_stage_without_objectives_has_the_tasks() -> None:
             "teachers.a: a -> b -> a: teachers learn from each other in a circle; remove one objective",
         ),
         ({"a": teacher(of("a"))}, [of("a")], {}, "teachers.a: a -> a: teachers learn"),
+        (
+            {
+                "a": teacher(of("b"), of("d")),
+                "b": teacher(),
+                "c": teacher(),
+                "d": teacher(of("e")),
+                "e": teacher(of("a"), of("c")),
+            },
+            [of("a")],
+            {},
+            "teachers.a: a -> d -> e -> a: teachers learn from each other in a circle; remove one objective",
+        ),
         ({"a": teacher()}, [of("b")], {}, "student.distill[0].teacher: there is no teacher b; name one of a"),
         ({"a": teacher()}, [of(["a", "c"])], {}, "student.distill[0].teacher: there is no teacher c; name one of a"),
         (

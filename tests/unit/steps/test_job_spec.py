@@ -6,8 +6,9 @@ import pytest
 
 from understudy.graph import Node, nodes
 from understudy.jobs.payload import Serving, TrainingJob
+from understudy.jobs.trainings import training_settings
 from understudy.models.user_code import user_code
-from understudy.recipe import Recipe
+from understudy.recipe import Recipe, SavedLayers, Start
 from understudy.steps.job_spec import _factories, evaluation_spec, serving_spec, training_spec
 from understudy.steps.step import Work
 from understudy.store import Run, Store
@@ -66,3 +67,20 @@ def test_a_version_is_scored_by_one_process(
     spec = serving_spec(work, lease.folder.parent / "served")
     assert (spec.world_size, spec.role, spec.section) == (1, "serving", "resources.evaluate")
     assert spec.payload == Serving(folder=str(lease.folder.parent / "served"))
+
+
+def test_the_first_training_of_student_and_control_has_the_layers_that_it_starts_from(
+    store: Store, run: Run, digits: Recipe, change: Callable[..., Recipe]
+) -> None:
+    recipe = change(digits, "student.start.layers=[2, 4]")
+    lease = store.acquire("key")
+    assert lease is not None
+    for name in ("control", "distill"):
+        decided_by: Any = {"inputs": {"examples": 64 * "a", "teacher": 64 * "b"}, "world": {}}
+        work = Work(name, store, run, recipe, decided_by, lease, lease.staging())
+        payload = training_spec(work, node(recipe, name), None).payload
+        assert isinstance(payload, TrainingJob)
+        start = Start(teacher="teacher", layers=(2, 4))
+        assert payload.start == SavedLayers(str(store.objects.path(64 * "b")), start)
+        assert (payload.initial, payload.later_starts) == (None, {})
+    assert training_settings(recipe, node(recipe, "teacher")).later_starts == {"student": start}

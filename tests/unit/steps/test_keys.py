@@ -119,6 +119,22 @@ def test_a_changed_value_repeats_what_depends_on_it(
     assert repeated(keys(digits), keys(change(digits, override))) == expected
 
 
+def test_the_start_counts_and_the_model_that_gives_its_layers(
+    keys: Keys, digits: Recipe, change: Change, store: Store
+) -> None:
+    """Without one, keys are as before there was a choice."""
+    for step in steps_of(digits).values():
+        assert "start" not in step.section(digits, store)
+    assert "start" not in json.dumps(reported_recipe(digits))
+    started = change(digits, "student.start={}")
+    assert repeated(keys(digits), keys(started)) == STUDENT
+    assert repeated(keys(started), keys(change(started, "student.start.layers=last"))) == STUDENT
+    assert (
+        repeated(keys(started), keys(change(started, "student.start.teacher=teacher"))) == GATE
+    )  # the report shows it
+    assert repeated(keys(started), keys(change(started, "teacher.train.epochs=31"))) == TEACHER | CONTROL
+
+
 def test_a_guard_goes_back_to_checkpoints_and_where_they_are_decides_its_numbers(
     keys: Keys, digits: Recipe, change: Change
 ) -> None:

@@ -38,3 +38,15 @@ def test_a_teacher_that_is_only_fetched_is_the_result_without_a_job(
     )
     assert (staged / "model.safetensors").read_bytes() == b"weights"
     assert heads == ["kept"]
+
+
+def test_a_training_from_layers_of_a_teacher_has_no_model_of_an_earlier_stage(
+    monkeypatch: pytest.MonkeyPatch, digits: Recipe, change: Callable[..., Recipe]
+) -> None:
+    initial: list[object] = []
+    monkeypatch.setattr(training, "training_spec", lambda work, node, model: initial.append(model))
+    monkeypatch.setattr(training, "train", lambda *_: None)
+    recipe = change(digits, "student.start={}")
+    work = cast(Work, SimpleNamespace(recipe=recipe, input=Path, facts={}))
+    steps_of(recipe)["control"].work(work)
+    assert initial == [None]
