@@ -18,10 +18,10 @@ LABELS, TEMPERATURE = 0.5, 1.0
 def is_worse(bootstrap: Bootstrap, metric: MetricName, confidence: float, role: str, other: str) -> bool:
     """Whether one model is significantly worse than another: the paired interval excludes 0."""
     try:
-        seen = bootstrap.difference(metric, role, other, confidence)
+        difference = bootstrap.difference(metric, role, other, confidence)
     except Unmeasured:
         return False
-    return meaning(seen, METRICS[metric]) == "worse"
+    return meaning(difference, METRICS[metric]) == "worse"
 
 
 def advice(bootstrap: Bootstrap, metric: MetricName, confidence: float, objectives: Objectives) -> list[str]:

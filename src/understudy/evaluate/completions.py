@@ -29,18 +29,18 @@ class Beginnings:
     """The documents to complete, and the number of tokens of each beginning and completion."""
 
     documents: Integers
-    given: int
-    completed: int
+    prompt_length: int
+    completion_length: int
 
     @property
     def shape(self) -> tuple[int, int]:
         """The shape of a model's completions: documents x tokens."""
-        return len(self.documents), self.completed
+        return len(self.documents), self.completion_length
 
     @property
     def steps(self) -> int:
         """The number of steps, each of which generates the next token of all completions."""
-        return self.completed if len(self.documents) else 0
+        return self.completion_length if len(self.documents) else 0
 
 
 def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
@@ -50,11 +50,13 @@ def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
         tokens: number of tokens of each document.
         length: the models' sequence length.
     """
-    given = min(TOKENS, length // 2)
-    completed = min(TOKENS, length - given)
-    enough = np.flatnonzero(tokens >= given + completed) if given else np.zeros(0, dtype=np.int64)
-    places = np.linspace(0, len(enough) - 1, min(DOCUMENTS, len(enough))).astype(np.int64)
-    return Beginnings(enough[places], given, completed)
+    prompt_length = min(TOKENS, length // 2)
+    completion_length = min(TOKENS, length - prompt_length)
+    long_enough = (
+        np.flatnonzero(tokens >= prompt_length + completion_length) if prompt_length else np.zeros(0, dtype=np.int64)
+    )
+    chosen = np.linspace(0, len(long_enough) - 1, min(DOCUMENTS, len(long_enough))).astype(np.int64)
+    return Beginnings(long_enough[chosen], prompt_length, completion_length)
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
         per_example: the arrays of per_example.npz.
     """
     facts = read_json(examples / "examples.json") or {}
-    written = {name.partition(".")[0]: found for name, found in per_example.items() if name.endswith(f".{COMPLETIONS}")}
+    completions = {name.partition(".")[0]: ids for name, ids in per_example.items() if name.endswith(f".{COMPLETIONS}")}
     if "labels" in facts or not written:
         return []
     from tokenizers import Tokenizer

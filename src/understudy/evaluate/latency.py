@@ -31,11 +31,11 @@ def rounds(
     for turn in range(-WARM_UP, repeats):
         first = turn % len(roles)
         for role in roles[first:] + roles[:first]:
-            taken = _seconds(modules[role], inputs[role])
+            elapsed = _seconds(modules[role], inputs[role])
             if turn >= 0:
-                seconds[role].append(taken)
+                seconds[role].append(elapsed)
         tick()
-    return {role: np.array(taken) * 1000 for role, taken in seconds.items()}
+    return {role: np.array(elapsed) * 1000 for role, elapsed in seconds.items()}
 
 
 def _seconds(module: nn.Module, inputs: Tensor) -> float:

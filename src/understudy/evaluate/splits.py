@@ -32,10 +32,10 @@ def splits_by_role(
     split = task.test_split(examples, facts, facts, stride, None, None)
     if not len(split.tokens):
         raise InputError("data.test: the test split is empty, so nothing can be measured; give it a larger share")
-    with TemporaryDirectory(dir=scratch) as aside:
-        found = {}
+    with TemporaryDirectory(dir=scratch) as temporary:
+        splits = {}
         for role, description in models.items():
-            folder = Path(aside) / role
+            folder = Path(temporary) / role
             folder.mkdir()
-            found[role] = task.test_split(examples, facts, description, stride, records, folder)
-        yield found
+            splits[role] = task.test_split(examples, facts, description, stride, records, folder)
+        yield splits

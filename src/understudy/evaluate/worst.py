@@ -58,10 +58,10 @@ def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list
     facts = read_facts(examples)
     if "student.nll" not in per_example or "teacher.nll" not in per_example:
         return []
-    found = (_wrong if "labels" in facts else _behind)(examples, facts, per_example)
-    places = sorted(example.number for example in found)
-    ids = dict(zip(places, ids_at(records, "test", places), strict=True))
-    return [replace(example, record=ids[example.number][:DIGITS]) for example in found]
+    examples_shown = (_wrong if "labels" in facts else _behind)(examples, facts, per_example)
+    numbers = sorted(example.number for example in examples_shown)
+    ids = dict(zip(numbers, ids_at(records, "test", numbers), strict=True))
+    return [replace(example, record=ids[example.number][:DIGITS]) for example in examples_shown]
 
 
 def _wrong(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
@@ -102,10 +102,10 @@ def _shown(examples: Path, facts: Facts, number: int) -> Example:
     return Example(number, picture=_png(content))
 
 
-def _first(by: FloatArray, among: Any) -> list[int]:
+def _first(values: FloatArray, candidates: Any) -> list[int]:
     """The examples with the largest values, in descending order; those that were not measured are left out."""
-    measured = among[~np.isnan(by[among])]  # an infinite loss is the worst of all
-    return [int(number) for number in measured[np.argsort(-by[measured], kind="stable")][:MOST]]
+    measured = candidates[~np.isnan(values[candidates])]  # an infinite loss is the worst of all
+    return [int(number) for number in measured[np.argsort(-values[measured], kind="stable")][:MOST]]
 
 
 def _png(image: Any) -> str:
@@ -115,8 +115,8 @@ def _png(image: Any) -> str:
     pixels = np.asarray(image)
     side = pixels.shape[-1]
     pixels = pixels[:, :: -(-side // LARGEST), :: -(-side // LARGEST)]
-    times = -(-SIDE // pixels.shape[-1])
-    pixels = pixels.repeat(times, axis=1).repeat(times, axis=2)
+    scale = -(-SIDE // pixels.shape[-1])
+    pixels = pixels.repeat(scale, axis=1).repeat(scale, axis=2)
     picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG")
