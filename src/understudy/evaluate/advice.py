@@ -52,7 +52,7 @@ def _about_student(objectives: Objectives) -> Iterator[str]:
     logits = [objective for objective in objectives if objective.needs.signals == {"logits"} and objective.weight]
     share = labels / (labels + sum(objective.weight for objective in logits)) if logits else 1.0
     if logits and (share < LABELS or _temperature(logits[0]) > TEMPERATURE):
-        now = ", ".join(f"logits {one.weight:g} at temperature {_temperature(one):g}" for one in logits)
+        now = ", ".join(f"logits {term.weight:g} at temperature {_temperature(term):g}" for term in logits)
         yield (
             f"Change the weights and the temperature (student.distill): they are labels {labels:g}, {now}; try labels "
             f"{LABELS:g}, logits {1 - LABELS:g} at temperature {TEMPERATURE:g}."
@@ -66,4 +66,4 @@ def _temperature(objective: ObjectiveSection) -> float:
     return float(getattr(objective, "temperature", 1.0))
 
 
-_CONTROL = "Or register the control, as what it is: --set register.control=true; nothing is trained again."
+_CONTROL = "Or register the control, named as such: --set register.control=true; nothing is trained again."

@@ -69,7 +69,9 @@ def results(
     with torch.inference_mode(), full_precision():
         own_batches = split.batches(size, share.rank, share.world_size)
         for start in range(0, batches, share.world_size):
-            local_prediction = _predicted(module, split, next(own_batches, None), device, matrix_size, share, collect=collect)
+            local_prediction = _predicted(
+                module, split, next(own_batches, None), device, matrix_size, share, collect=collect
+            )
             for prediction in share.gathered(local_prediction):
                 scores.add(
                     prediction.examples, prediction.nll, prediction.correct, prediction.confidence, prediction.answers

@@ -48,7 +48,7 @@ def cautions(
     if control is not None:
         warnings.append(_useless(bootstrap, metric, confidence))
     if candidate == CONTROL:
-        warnings.append("What is judged and registered here is the control: no teacher had a part in its training.")
+        warnings.append("The control is judged and registered here: no teacher had a part in its training.")
         warnings.append("The student is better than this control." if outcome == "better" else "")
     return [sentence for sentence in warnings if sentence]
 
@@ -62,7 +62,7 @@ def _untested(confusion: Confusion | None) -> str:
         return ""
     listed = ", ".join([*untested[:SHOWN], *(["and more"] if len(untested) > SHOWN else [])])
     count = f"{len(untested)} of {len(confusion['labels'])} labels"
-    return f"Of {count} there is no test example, and nothing is known: {listed}."
+    return f"Labels without a test example, about which nothing is known ({count}): {listed}."
 
 
 def _unequal(steps: Mapping[str, int]) -> str:

@@ -78,7 +78,7 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
     """
     facts = read_json(examples / "examples.json") or {}
     completions = {name.partition(".")[0]: ids for name, ids in per_example.items() if name.endswith(f".{COMPLETIONS}")}
-    if "labels" in facts or not written:
+    if "labels" in facts or not completions:
         return []
     from tokenizers import Tokenizer
 
@@ -93,16 +93,18 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
         until = np.flatnonzero(ids == end)
         if len(until) and until[0] == 0:
             return "(the text ends)"
-        read = [int(token) for token in (ids[: until[0]] if len(until) else ids)]
+        visible = [int(token) for token in (ids[: until[0]] if len(until) else ids)]
         # Special tokens are shown: padding is not an end of text.
-        text = tokenizer.decode(read, skip_special_tokens=False)
+        text = tokenizer.decode(visible, skip_special_tokens=False)
         return printable_lines(text) or "(nothing that can be seen)"
 
     rows = []
     for row, document in enumerate(chosen.documents):
         start = int(offsets[document])
-        between, until = start + chosen.given, start + chosen.given + chosen.completed
-        data = {"data": words(np.asarray(tokens[between:until], dtype=np.float64))}
-        models = {role: words(found[row]) for role, found in written.items()}
-        rows.append(Completed(int(document), words(np.asarray(tokens[start:between], dtype=np.float64)), data | models))
+        prompt_end, until = start + chosen.prompt_length, start + chosen.prompt_length + chosen.completion_length
+        data = {"data": words(np.asarray(tokens[prompt_end:until], dtype=np.float64))}
+        models = {role: words(ids[row]) for role, ids in completions.items()}
+        rows.append(
+            Completed(int(document), words(np.asarray(tokens[start:prompt_end], dtype=np.float64)), data | models)
+        )
     return rows

@@ -50,7 +50,7 @@ class Circumstances:
     """Inputs of the verdict besides the measurements."""
 
     champion_problem: str = ""
-    """Why a possible champion could not be measured; it fails the rule."""
+    """The reason why a possible champion could not be measured; it fails the rule."""
     training_losses: Mapping[str, float] = field(default_factory=dict)
     """By role, in nats per prediction."""
     steps: Mapping[str, int] = field(default_factory=dict)
@@ -148,7 +148,7 @@ def _unsteady(models: Mapping[str, Any]) -> Iterator[str]:
     if widest[0] >= UNSTEADY:
         _, role, fastest, slowest = widest
         yield (
-            f"Latencies vary too much to be relied on: the {role}'s are from {three_digits(fastest)} to "
+            f"Latencies vary too much to be reliable: the {role}'s are from {three_digits(fastest)} to "
             f"{three_digits(slowest)} ms (minimum to 95th percentile). Measure on a machine that does nothing else."
         )
 

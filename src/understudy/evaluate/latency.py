@@ -51,7 +51,7 @@ def latency(milliseconds: FloatArray, teacher: FloatArray, batch_size: int) -> L
 
     Args:
         milliseconds: of each round, (n,).
-        teacher: those of the teacher that the student is held against, in the same rounds.
+        teacher: those of the teacher that the student is compared with, in the same rounds.
         batch_size: examples of each round.
     """
     median = float(np.median(milliseconds))

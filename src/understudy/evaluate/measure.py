@@ -112,10 +112,10 @@ def _check_precision(
     device: torch.device,
     precision: EvaluatePrecision,
 ) -> None:
-    """Check that all models compute in bf16. A training checks its model, but no champion or earlier model.
+    """Check that all models compute in bf16: a training checks only its own model, not champions or earlier models.
 
     Raises:
-        InputError: one does not.
+        InputError: a model does not.
     """
     if precision == "fp32":
         return

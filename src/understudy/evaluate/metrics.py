@@ -192,7 +192,7 @@ def measured(
 def value(
     name: MetricName, per_example: Mapping[str, Any], role: str, rows: NDArray[np.intp] | None = None
 ) -> float | None:
-    """The same; None if it was not measured."""
+    """The metric as in measured(); None if it was not measured."""
     try:
         number = measured(name, per_example, role, rows)
     except Uncollected:

@@ -64,7 +64,7 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
         Unmeasured: there is no reliable interval, one model has no usable results, or there are too few examples.
     """
     if not METRICS[metric].is_decidable:
-        raise Unmeasured(f"no interval of the {METRICS[metric].title} is to be relied on; let the gate compare nll")
+        raise Unmeasured(f"no interval of the {METRICS[metric].title} is reliable; let the gate compare nll")
     difference = bootstrap.difference(metric, role, other, confidence)
     if difference.few:  # too few examples fail closed, as all missing measurements do
         raise Unmeasured(difference.few)
@@ -143,7 +143,7 @@ def above_minimum(
     # few may miss a tenth of the population altogether.
     if bootstrap.examples < least_examples(confidence) or not math.isfinite(low + high):
         return failed("minimum", minimum, f"{bootstrap.examples} test examples are too few to tell")
-    if form.of_answers and (few := bootstrap.too_few(metric, (low, high), confidence)):
+    if form.from_answers and (few := bootstrap.too_few(metric, (low, high), confidence)):
         return failed("minimum", minimum, few)
     passed = low >= minimum - ROUNDING if form.higher_is_better else high <= minimum + ROUNDING
     end, reached = ("lower" if form.higher_is_better else "upper"), ("reaches" if passed else "does not reach")
@@ -162,9 +162,7 @@ def _compared(
 ) -> str:
     (role, other), form = roles, METRICS[metric]
     value, other_value = (form.show(bootstrap.value(metric, model)) for model in roles)
-    observed, low, high = (
-        form.show_difference(number) for number in (measured.observed, measured.low, measured.high)
-    )
+    observed, low, high = (form.show_difference(number) for number in (measured.observed, measured.low, measured.high))
     name = "trivial predictor" if other == TRIVIAL else other
     return (
         f"{form.heading}: {role} {value}, {name} {other_value}; loss {observed}, "

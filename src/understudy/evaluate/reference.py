@@ -1,4 +1,4 @@
-"""The teacher that the student is held against, where a recipe has several."""
+"""The teacher that the student is compared with, where a recipe has several."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from understudy.recipe.roles import TEACHER
 
 
 def reference_teacher(recipe: Recipe, metrics: Mapping[str, Mapping[MetricName, float | None]]) -> str:
-    """The name of the teacher that the student is held against: gate.teacher, or the best by the gate's metric.
+    """The name of the teacher that the student is compared with: gate.teacher, or the best by the gate's metric.
 
     Args:
         recipe: the run's.
@@ -25,7 +25,7 @@ def reference_teacher(recipe: Recipe, metrics: Mapping[str, Mapping[MetricName, 
 
 
 def reference_as_teacher(measures: Measures, per_example: Mapping[str, Any]) -> tuple[Measures, dict[str, Any]]:
-    """Measures and per-example results with the role `teacher` for the teacher that the student is held against."""
+    """Measures and per-example results with the role `teacher` for the teacher that the student is compared with."""
     name = measures.get("reference", TEACHER)
     models = {_role(role, name): model for role, model in measures["models"].items()}
     slices = [{_role(key, name): value for key, value in metrics.items()} for metrics in measures["slices"]]

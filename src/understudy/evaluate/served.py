@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def is_within_tolerance(self) -> bool:
-        """Whether all differences are within the tolerance; NaN is not."""
+        """Whether all differences are within the tolerance; a NaN is not."""
         return bool(np.all(self.shares <= 1))
 
     @property

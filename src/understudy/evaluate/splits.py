@@ -15,7 +15,7 @@ from understudy.models.facts import Description, read_facts
 def splits_by_role(
     models: Mapping[str, Description], examples: Path, records: Path | None, scratch: Path, stride: int | None = None
 ) -> Iterator[dict[str, TestSplit]]:
-    """The same examples in the same order for every model.
+    """The test split by role: the same examples in the same order, in the shape that each model takes.
 
     Args:
         models: the models' descriptions, by role.

@@ -52,8 +52,8 @@ TOTALS = 4  # columns before the calibration gaps: nll, right answers, predictio
 class Difference:
     """The difference of two models, model - other; a share of the other's value for relative metrics.
 
-    smallest: the smallest true difference that these examples could have shown. few: why they are too few to decide,
-    if they are.
+    smallest: the smallest true difference that these examples could have shown. few: the reason why they are too few to
+    decide, if they are.
     """
 
     observed: float
@@ -130,7 +130,7 @@ class Bootstrap:
         result = table_metric(name, self._tables[role])
         if not np.isfinite(result):
             is_infinite = np.isposinf(self._tables[role][:, 0].sum())
-            reason = "is infinite: it gives what is there a probability of 0" if is_infinite else "was not measured"
+            reason = "is infinite: a target has a probability of 0" if is_infinite else "was not measured"
             raise Unmeasured(f"the {role}'s {METRICS[name].title} {reason}")
         return result
 
@@ -206,7 +206,7 @@ class Bootstrap:
         return min(low, value - half), max(high, value + half)
 
     def _unseen(self, metric: Metric, confidence: float) -> float:
-        """The difference that two models may have which agree on all examples, all of it in the rarest label."""
+        """The largest difference of two models that agree on all examples: one that only the rarest label shows."""
         least, most = metric.values
         return (most - least) / len(self._label_counts) * least_score(int(self._label_counts.min()), confidence)
 
@@ -244,7 +244,7 @@ class Bootstrap:
         return ratio_interval(ratio, self._columns, self._columns[:, 0], self._moments, confidence)
 
     def too_few(self, name: MetricName, ends: Interval, confidence: float) -> str:
-        """Why so few examples cannot decide anything, whatever their interval; empty if they can.
+        """The reason why the examples are too few to decide, whatever their interval; empty if they suffice.
 
         A metric of answers may be decided by the examples of the rarest label alone.
         """

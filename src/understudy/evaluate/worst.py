@@ -38,7 +38,7 @@ class Example:
     number: int
     """Index in the test split, from 0."""
     record: str = ""
-    """The beginning of the SHA-256 of the record's content, which is that of its file, if it has one."""
+    """The beginning of the SHA-256 of the record's content, for a record from a file the file's."""
     picture: str = ""
     """A PNG in base64."""
     text: str = ""
@@ -83,7 +83,7 @@ def _behind(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> lis
     """The texts on which the student is farthest behind its teacher, per byte."""
     length = per_example["weights.bytes"]
     student, teacher = per_example["student.nll"], per_example["teacher.nll"]
-    with np.errstate(invalid="ignore"):  # where both are infinite neither is behind
+    with np.errstate(invalid="ignore"):  # if both losses are infinite, neither model is behind
         behind = (student - teacher) / np.maximum(length, 1)
     return [
         replace(
