@@ -68,8 +68,10 @@ def softened(teachers: "Sequence[Tensor]", temperature: float) -> "Tensor":
     import torch
     from torch.nn import functional
 
-    each = [functional.log_softmax(logits / temperature, dim=-1) for logits in teachers]
-    return each[0] if len(each) == 1 else torch.logsumexp(torch.stack(each), dim=0) - math.log(len(each))
+    log_likelihoods = [functional.log_softmax(logits / temperature, dim=-1) for logits in teachers]
+    if len(teachers) == 1:
+        return log_likelihoods[0]
+    return torch.logsumexp(torch.stack(log_likelihoods), dim=0) - math.log(len(teachers))
 
 
 OBJECTIVE = LogitsObjective
