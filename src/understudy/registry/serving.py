@@ -106,14 +106,14 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         net = auto.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32, trust_remote_code=trusted)
         return net
 
-    def logits(self, inputs: "torch.Tensor", **others: "torch.Tensor") -> "torch.Tensor":
+    def logits(self, inputs: "torch.Tensor", **keyword_inputs: "torch.Tensor") -> "torch.Tensor":
         """The network's logits, float32, on the CPU; arguments that it does not have are left out."""
         import torch
 
         # As in the measurement: by default, convolutions use TF32 (10 bits of mantissa) on a GPU.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             inputs = inputs.to(self.device)
-            named = {name: value.to(self.device) for name, value in others.items() if name in self.taken}
+            named = {name: value.to(self.device) for name, value in keyword_inputs.items() if name in self.taken}
             output = self.net(inputs.to(self.kind) if inputs.is_floating_point() else inputs, **named)
         logits: torch.Tensor = getattr(output, "logits", output)
         return logits.float().cpu()
