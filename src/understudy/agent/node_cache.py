@@ -106,8 +106,8 @@ class Cache:
 
     def _make(self, source: Path, manifest: Manifest, digest: str) -> None:
         """Copy the files aside, hash the copy and rename it into place; of two concurrent agents the first one wins."""
-        ours = secrets.token_hex(8)
-        lock, staged = self._lock(ours, fcntl.LOCK_EX), self._folder / "incoming" / ours
+        suffix = secrets.token_hex(8)
+        lock, staged = self._lock(suffix, fcntl.LOCK_EX), self._folder / "incoming" / suffix
         assert lock is not None
         try:
             staged.mkdir()
@@ -120,7 +120,7 @@ class Cache:
                 raise UnderstudyError("its bytes do not match its manifest")
         finally:
             shutil.rmtree(staged, ignore_errors=True)
-            (self._folder / "locks" / ours).unlink(missing_ok=True)
+            (self._folder / "locks" / suffix).unlink(missing_ok=True)
             os.close(lock)
 
     # Room
@@ -164,8 +164,8 @@ class Cache:
         fcntl.flock(lock, fcntl.LOCK_SH)
 
     def _remove(self, digest: str) -> None:
-        if aside := self._objects.set_aside(digest):
-            shutil.rmtree(aside, ignore_errors=True)
+        if removed := self._objects.set_aside(digest):
+            shutil.rmtree(removed, ignore_errors=True)
 
     def _sweep(self) -> None:
         """Remove the leftovers of killed agents."""

@@ -137,13 +137,13 @@ class Kube:
 
     def delete_job(self, kind: JobKind, name: str) -> None:
         """Delete a training job and its pods."""
-        where = self._jobs(kind)
-        self.call(self.custom.delete_namespaced_custom_object, *where, name, propagation_policy="Background")
+        address = self._jobs(kind)
+        self.call(self.custom.delete_namespaced_custom_object, *address, name, propagation_policy="Background")
 
     def training_runtime(self, name: str) -> KubernetesObject | None:
         """A TrainingRuntime of the namespace."""
-        where = (TRAINJOB.group, TRAINJOB.version, self.namespace, "trainingruntimes")
-        runtime: KubernetesObject | None = self.call(self.custom.get_namespaced_custom_object, *where, name)
+        address = (TRAINJOB.group, TRAINJOB.version, self.namespace, "trainingruntimes")
+        runtime: KubernetesObject | None = self.call(self.custom.get_namespaced_custom_object, *address, name)
         return runtime
 
     def pods(self, selector: str) -> list[KubernetesObject]:

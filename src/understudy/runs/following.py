@@ -144,8 +144,8 @@ def _stream(kube: Kube, pod: KubernetesObject, last_times: dict[str, str], repor
 def _lines(stream: Any) -> Iterator[str]:
     remainder = b""
     for part in stream.stream(amt=None):
-        *whole, remainder = (remainder + part).split(b"\n")
-        yield from (line.decode(errors="replace") for line in whole)
+        *lines, remainder = (remainder + part).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
 
 
 def exit_code(job: KubernetesObject, pods: list[KubernetesObject]) -> int | None:
@@ -161,7 +161,7 @@ def exit_code(job: KubernetesObject, pods: list[KubernetesObject]) -> int | None
         return None
     final = [code for code in map(pod_exit_code, pods) if code in FINAL]
     if not final:
-        late = ended["Failed"].get("reason") == "DeadlineExceeded"
-        reason = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes gives no reason"
+        is_overdue = ended["Failed"].get("reason") == "DeadlineExceeded"
+        reason = (not is_overdue and death(pods)) or ended["Failed"].get("message") or "Kubernetes gives no reason"
         raise UnderstudyError(f"the run's pods failed: {reason}")
     return final[-1]

@@ -9,7 +9,7 @@ from understudy.kube.job_state import JobState
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.pods import phase
 from understudy.launch.kubernetes.job import Job
-from understudy.launch.metrics import RENDEZVOUS, Seen
+from understudy.launch.metrics import RENDEZVOUS, Observation
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class JobStatus:
         meeting = not self.heartbeats or any(beat.phase in BEFORE_TRAINING for beat in self.heartbeats.values())
         return RENDEZVOUS if self.state.stage == "running" and meeting else self.state.stage
 
-    def seen(self, starts: int) -> Seen:
+    def observation(self, starts: int) -> Observation:
         """The observation for the metrics; `starts` counts those since the last progress."""
-        return Seen(
+        return Observation(
             kind=self.job.kind.name,
             name=self.name,
             stage=self.stage,

@@ -43,7 +43,7 @@ class TaskResources(BaseModel):
     limits: dict[str, str] = {}
 
     @property
-    def whole(self) -> ResourceRequirements:
+    def requirements(self) -> ResourceRequirements:
         """The amounts as Kubernetes reads them: a limit is the default request."""
         return {"requests": self.limits | self.requests, "limits": self.limits}
 
@@ -64,7 +64,7 @@ class TaskConfig(BaseModel):
     @property
     def gpus(self) -> dict[str, str]:
         """The number of the task's GPUs, by resource name."""
-        requested = self.resources.whole["requests"]
+        requested = self.resources.requirements["requests"]
         return {name: count for name, count in requested.items() if name.partition("/")[2].startswith(GPUS)}
 
     def merged(self, template: PodTemplate, spec: JobSpec, cluster: Cluster) -> PodTemplate:
@@ -88,8 +88,8 @@ class TaskConfig(BaseModel):
         pod["tolerations"] = self._tolerations(pod["tolerations"])
         container["env"] = self._environment(container["env"])
         container["resources"] = self._resources(container["resources"])
-        before = container["volumeMounts"], pod["volumes"]
-        container["volumeMounts"], pod["volumes"] = self._mount(*before, spec, cluster)
+        previous = container["volumeMounts"], pod["volumes"]
+        container["volumeMounts"], pod["volumes"] = self._mount(*previous, spec, cluster)
         pod["containers"] = [container, *pod["containers"][1:]]
         return {**template, "spec": pod}
 
@@ -117,7 +117,7 @@ class TaskConfig(BaseModel):
 
     def _resources(self, ours: ResourceRequirements) -> ResourceRequirements:
         """Merge resources. The task's request and limit both replace ours, of which either could contradict them."""
-        task = self.resources.whole
+        task = self.resources.requirements
         named = task["requests"].keys()
         requests = {name: amount for name, amount in ours["requests"].items() if name not in named}
         limits = {name: amount for name, amount in ours["limits"].items() if name not in named}
@@ -143,8 +143,10 @@ class TaskConfig(BaseModel):
             if _is_launchers(volume) or (is_store and path == cluster.mount):
                 continue
             if path in protected or path.startswith(f"{cluster.mount}/"):
-                where = protected.get(path, "store")
-                raise InputError(f"the KFP task mounts {mount['name']} at {path}, the {where}'s path; move it")
+                protected_volume = protected.get(path, "store")
+                raise InputError(
+                    f"the KFP task mounts {mount['name']} at {path}, the {protected_volume}'s path; move it"
+                )
             if is_store:
                 _refuse_the_store(mount, home)
             if (volume.get("persistentVolumeClaim") or {}).get("readOnly"):
@@ -186,7 +188,7 @@ def hand_over(values: Mapping[str, Any] | None) -> None:
         os.environ[VARIABLE] = json.dumps(settings)
 
 
-def of_this_step() -> TaskConfig:
+def current_task() -> TaskConfig:
     """The settings of this step's task; empty if no KFP server runs it.
 
     Raises:

@@ -48,5 +48,5 @@ def _is_worth_watching(job: KubernetesObject, status: JobStatus) -> bool:
     return stage not in ("gone", "failed") and (stage != "succeeded" or status.is_complete)
 
 
-def _name(thing: KubernetesObject) -> str:
-    return str(thing["metadata"]["name"])
+def _name(job: KubernetesObject) -> str:
+    return str(job["metadata"]["name"])
