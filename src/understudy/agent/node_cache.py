@@ -62,7 +62,7 @@ class Cache:
         self._objects = _objects(folder / "objects")
 
     def copy(self, source: Path, name: str) -> Path:
-        """The path to read a folder from: a complete copy, made now if there is none, or else the folder itself.
+        """The path to read a folder from: a complete local copy, created if missing, or else the folder itself.
 
         The copy stays until this process ends. No error is raised: without a copy the work is only slower.
 

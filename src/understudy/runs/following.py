@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, STOPPED, UnderstudyError
-from understudy.kube.api import SECONDS, Away, Kube, Refused
+from understudy.kube.api import SECONDS, Kube, Refused, Unavailable
 from understudy.kube.job_state import JobState, state_of, true_conditions
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.pods import death, first_pending, is_dead, mount_error, overdue
@@ -71,7 +71,7 @@ def follow(kube: Kube, name: str, report: Callable[[str], None]) -> int:
             code = exit_code(job, pods)
             if code is not None:
                 return code
-        except Away as error:
+        except Unavailable as error:
             report(f"{error}; the run continues")
         time.sleep(1)
 

@@ -32,7 +32,7 @@ class ClusterJob:
     stage: str
     age: float
     orphan: str
-    """Why it is an orphan; empty when it is none."""
+    """The reason why it is an orphan; empty when it is none."""
 
 
 def list_jobs(kube: Kube, now: float) -> list[ClusterJob]:

@@ -52,7 +52,7 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
         forget_after: forget finished steps, ended runs and abandoned work not used for this many seconds;
             None keeps them all.
     """
-    # Forgotten steps first: they no longer keep their objects. collect() detects objects that come into use meanwhile.
+    # Forgotten steps first: their objects are no longer reachable. collect() detects objects that come into use later.
     now = time.time()
     old = [] if forget_after is None else _unused(store, now - forget_after)
     forgotten = {removal.path.stem for removal in old if removal.path.parent.name == step_cache.FOLDER}
@@ -135,7 +135,7 @@ def _removal(path: Path, reason: str) -> Removal:
 
 
 def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]) -> int:
-    """Remove what was planned, except for paths that have come into use since.
+    """Carry out planned removals, except for paths that have come into use since.
 
     An object is moved to the trash first and looked up again: if a run began to use it in between, it is restored. An
     object that was already in the trash is looked up too: another gc, however slow, may be about to restore it.
@@ -176,7 +176,7 @@ def _clear(store: Store, removal: Removal, trash: Path, reached: set[str], faile
         if digest not in reached or store.objects.path(digest).exists():
             _remove(trash)
             return removal.size
-        if trash != removal.path:  # one set aside by others may be damaged, and is left to them
+        if trash != removal.path:  # an object that another process set aside may be damaged, and is left to it
             os.rename(trash, removal.path)
     return 0
 

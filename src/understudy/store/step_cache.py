@@ -30,7 +30,7 @@ class CachedStep:
 
     @staticmethod
     def decode(value: Any) -> "CachedStep | None":
-        """The step that plain data describes; None if it describes none: the step is then done again."""
+        """The step in plain data; None if the data is invalid: the step is then done again."""
         try:
             return CachedStep(**value) if value else None
         except TypeError:

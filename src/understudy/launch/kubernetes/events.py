@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from understudy.errors import DONE, STOPPED
-from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.api import Kube, Refused, Unavailable
 from understudy.kube.kind import JobKind
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.pods import was_disrupted
@@ -93,7 +93,7 @@ class Events:
         except Refused as error:
             self._refused = True
             log.warning("no events are written from now on: %s", error)
-        except Away as error:
+        except Unavailable as error:
             log.warning("the event %s of %s was not written: %s", event.reason, subject["name"], error)
 
 

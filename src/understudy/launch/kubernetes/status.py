@@ -46,7 +46,7 @@ class JobStatus:
     """Whether ranks ended because they saw no launcher."""
 
     owner_ended: str = ""
-    """Why the job's owner no longer needs it. Queried when the job is gone."""
+    """The reason why the job's owner no longer needs it. Queried when the job is gone."""
     events: tuple[KubernetesObject, ...] = ()
     """Events of the pods that wait, or of the job if it has no pods. Queried after a minute."""
     nodes: tuple[KubernetesObject, ...] | None = None

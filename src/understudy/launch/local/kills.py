@@ -24,7 +24,7 @@ def kill_explanation(initial_count: int | None) -> str:
     """
     current_count = oom_kill_count()
     if initial_count is None or current_count is None:
-        return f"That is how the kernel ends a process when memory runs out: {LESS}."
+        return f"The kernel ends processes in this way when memory runs out: {LESS}."
     if current_count > initial_count:
         return (
             f"The kernel's OOM killer ended {current_count - initial_count} on this machine meanwhile, probably this "

@@ -24,8 +24,8 @@ def vmstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             "The kernel's OOM killer ended 1 on this machine meanwhile, probably this one: a smaller batch",
         ),
         (3, "oom_kill 3\npgfault 9\n", "The kernel's OOM killer ended no process meanwhile: a user did"),
-        (3, "pgfault 9\n", "That is how the kernel ends a process when memory runs out"),
-        (None, "oom_kill 3\n", "That is how the kernel ends a process when memory runs out"),
+        (3, "pgfault 9\n", "The kernel ends processes in this way when memory runs out"),
+        (None, "oom_kill 3\n", "The kernel ends processes in this way when memory runs out"),
     ],
 )
 def test_memory_is_blamed_where_the_kernel_counted_a_kill(
