@@ -48,8 +48,10 @@ def _about_teacher() -> Iterator[str]:
 
 
 def _about_student(objectives: Objectives) -> Iterator[str]:
-    labels = sum(objective.weight for objective in objectives if not objective.needs.signals)
-    logits = [objective for objective in objectives if objective.needs.signals == {"logits"} and objective.weight]
+    labels = sum(objective.weight for objective in objectives if not objective.requirements.signals)
+    logits = [
+        objective for objective in objectives if objective.requirements.signals == {"logits"} and objective.weight
+    ]
     share = labels / (labels + sum(objective.weight for objective in logits)) if logits else 1.0
     if logits and (share < LABELS or _temperature(logits[0]) > TEMPERATURE):
         now = ", ".join(f"logits {term.weight:g} at temperature {_temperature(term):g}" for term in logits)

@@ -92,7 +92,7 @@ def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], object
     The student's loss is the labels' loss times its weight, plus something positive. So loss / weight is an upper
     bound of the labels' loss; with a weight of 0 there is no bound, and the student is left out.
     """
-    labels = sum(objective.weight for objective in objectives if not objective.needs.signals)
+    labels = sum(objective.weight for objective in objectives if not objective.requirements.signals)
     losses = {}
     for role, history in histories.items():
         logged = [float(line["loss"]) for line in history if "skipped" not in line]

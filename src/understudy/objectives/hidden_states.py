@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from understudy.errors import InputError
-from understudy.recipe.objectives import Needs, TeacherObjective
+from understudy.recipe.objectives import Requirements, TeacherObjective
 from understudy.recipe.roles import STUDENT, TEACHER
 
 if TYPE_CHECKING:  # the recipe is checked without torch
@@ -25,7 +25,7 @@ class HiddenStatesObjective(TeacherObjective):
     Jiao et al. 2020, TinyBERT).
     """
 
-    needs: ClassVar[Needs] = Needs(
+    requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"hidden_states"}),
         refuses={
             "pp": "hidden_states compares layers that stages (pp) have on different processes; use fsdp, tp or cp",

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from understudy.recipe.objectives import Needs, ObjectiveSection
+from understudy.recipe.objectives import ObjectiveSection, Requirements
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the recipe is checked without torch
 class LabelsObjective(ObjectiveSection):
     """Cross-entropy with the labels, which train.label_smoothing may smooth (Szegedy et al. 2016)."""
 
-    needs: ClassVar[Needs] = Needs()
+    requirements: ClassVar[Requirements] = Requirements()
     type: Literal["labels"]
 
     def build(self, context: "Context") -> "PositionObjective":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import Needs, TeacherObjective
+from understudy.recipe.objectives import Requirements, TeacherObjective
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -20,7 +20,7 @@ class LogitsObjective(TeacherObjective):
     """KL divergence from the teacher (Hinton et al. 2015): temperature^2 * KL(teacher || student), both softened."""
 
     takes_mean: ClassVar[bool] = True
-    needs: ClassVar[Needs] = Needs(signals=frozenset({"logits"}))
+    requirements: ClassVar[Requirements] = Requirements(signals=frozenset({"logits"}))
     type: Literal["logits"]
     temperature: Annotated[float, Field(gt=0)] = 2.0
     """Logits are divided by it. The factor temperature^2 keeps gradients as large as those of the labels."""

@@ -130,7 +130,7 @@ class _Builds(Protocol):
 
 def extras_of(sections: Iterable[ObjectiveSection]) -> frozenset[Extra]:
     """Outputs besides logits that objectives need."""
-    return frozenset().union(*(section.needs.extras for section in sections))
+    return frozenset().union(*(section.requirements.extras for section in sections))
 
 
 def learns_from(section: ObjectiveSection, name: str, teachers: tuple[str, ...]) -> bool:
@@ -148,7 +148,7 @@ def objective(sections: Sequence[ObjectiveSection], context: Context) -> Objecti
     with _seeded(context.seed):
         for at, section in enumerate(sections):
             built = cast(_Builds, section).build(replace(context, path=f"{context.path}[{at}]"))
-            built.extras = section.needs.extras
+            built.extras = section.requirements.extras
             parts.append((section.weight, built))
     return weighted(parts)
 
