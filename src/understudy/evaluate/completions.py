@@ -65,7 +65,7 @@ class Completed:
 
     document: int
     beginning: str
-    by: Mapping[str, str]
+    texts: Mapping[str, str]
     """Text by role; `data` is the original."""
 
 

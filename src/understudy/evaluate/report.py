@@ -94,7 +94,7 @@ def write(
         examples: the student's worst examples.
         completions: the models' completions of documents.
     """
-    compared_roles = _others(measures, per_example)
+    compared_roles = _compared_roles(measures, per_example)
     bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *compared_roles]))
     names = _names(measures, verdict)
     differences = _differences(bootstrap, compared_roles, verdict)
@@ -137,7 +137,7 @@ def mistakes(confusion: Confusion | None) -> list[tuple[str, str, int]]:
     return sorted(errors, key=lambda mistake: -mistake[2])[:MISTAKES]
 
 
-def _others(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
+def _compared_roles(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
     """The models that the student is compared with; a foreign champion has per-example results, and no measures."""
     answered = {name.partition(".")[0] for name in per_example}
     teachers = [role for role in measures["models"] if role not in ROLES]

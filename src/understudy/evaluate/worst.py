@@ -58,7 +58,7 @@ def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list
     facts = read_facts(examples)
     if "student.nll" not in per_example or "teacher.nll" not in per_example:
         return []
-    examples_shown = (_wrong if "labels" in facts else _behind)(examples, facts, per_example)
+    examples_shown = (_wrong if "labels" in facts else _largest_gaps)(examples, facts, per_example)
     numbers = sorted(example.number for example in examples_shown)
     ids = dict(zip(numbers, ids_at(records, "test", numbers), strict=True))
     return [replace(example, record=ids[example.number][:DIGITS]) for example in examples_shown]
@@ -79,19 +79,19 @@ def _wrong(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list
     ]
 
 
-def _behind(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
+def _largest_gaps(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
     """The texts on which the student is farthest behind its teacher, per byte."""
     length = per_example["weights.bytes"]
     student, teacher = per_example["student.nll"], per_example["teacher.nll"]
     with np.errstate(invalid="ignore"):  # if both losses are infinite, neither model is behind
-        behind = (student - teacher) / np.maximum(length, 1)
+        gaps = (student - teacher) / np.maximum(length, 1)
     return [
         replace(
             _shown(examples, facts, number),
             student=_bits(float(student[number] / length[number])),
             teacher=_bits(float(teacher[number] / length[number])),
         )
-        for number in _first(behind, np.flatnonzero((behind > 0) & (length > 0)))
+        for number in _first(gaps, np.flatnonzero((gaps > 0) & (length > 0)))
     ]
 
 
