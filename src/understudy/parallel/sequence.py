@@ -50,11 +50,11 @@ def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh,
     for block in net_blocks:
         for child in block.children():
             if split & set(child.modules()):
-                child.register_forward_pre_hook(_on_hidden(lambda local: _whole(local, mesh)), with_kwargs=True)
+                child.register_forward_pre_hook(_on_hidden(lambda local: _all_positions(local, mesh)), with_kwargs=True)
             else:
                 sum_gradients(child, mesh.get_group())
-    net_blocks[0].register_forward_pre_hook(_on_hidden(lambda whole: _part(whole, mesh)), with_kwargs=True)
-    net_blocks[-1].register_forward_hook(lambda _, __, local: _whole(local, mesh).to_local())
+    net_blocks[0].register_forward_pre_hook(_on_hidden(lambda hidden: _own_positions(hidden, mesh)), with_kwargs=True)
+    net_blocks[-1].register_forward_hook(lambda _, __, local: _all_positions(local, mesh).to_local())
     return {**plan, **{name: SCATTERED for name, style in block_plan.items() if style == "rowwise"}}
 
 
@@ -75,13 +75,13 @@ def _on_hidden(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
     return hook
 
 
-def _part(whole: Tensor, mesh: DeviceMesh) -> Tensor:
+def _own_positions(hidden: Tensor, mesh: DeviceMesh) -> Tensor:
     """This rank's positions."""
-    replicated = DTensor.from_local(whole, mesh, [Replicate()], run_check=False)
+    replicated = DTensor.from_local(hidden, mesh, [Replicate()], run_check=False)
     local: Tensor = replicated.redistribute(placements=[POSITIONS]).to_local()
     return local
 
 
-def _whole(local: Tensor, mesh: DeviceMesh) -> DTensor:
+def _all_positions(local: Tensor, mesh: DeviceMesh) -> DTensor:
     """All ranks' positions. Gradients, which differ by rank, are reduce-scattered."""
     return DTensor.from_local(local, mesh, [POSITIONS], run_check=False).redistribute(placements=[Replicate()])

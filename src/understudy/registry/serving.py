@@ -93,9 +93,9 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
             for file in self.folder.glob("model*.safetensors"):
                 state |= load_file(file)
             missing, unexpected = net.load_state_dict(state, strict=False)
-            own = net.state_dict()
-            filled = {own[name].data_ptr() for name in state.keys() & own.keys()}
-            lacking = [name for name in missing if own[name].data_ptr() not in filled]  # the others are tied
+            weights = net.state_dict()
+            filled = {weights[name].data_ptr() for name in state.keys() & weights.keys()}
+            lacking = [name for name in missing if weights[name].data_ptr() not in filled]  # the others are tied
             if lacking or unexpected:
                 raise ValueError(f"{self.folder}: weights are missing ({lacking[:3]}) or unknown ({unexpected[:3]})")
             return net

@@ -77,7 +77,7 @@ def _overrides(template: PodTemplate) -> list[KubernetesObject]:
     mounts = _once_each(pod["containers"][0]["volumeMounts"])
     fields: dict[str, object] = {field: pod[field] for field in OVERRIDDEN if field in pod}
     first = {**_override(pod, mounts[0], fields), "metadata": template["metadata"]}
-    return [first, *(_override(pod, some, {}) for some in mounts[1:])]
+    return [first, *(_override(pod, further, {}) for further in mounts[1:])]
 
 
 def _override(pod: PodSpec, mounts: list[VolumeMount], fields: Mapping[str, object]) -> KubernetesObject:
