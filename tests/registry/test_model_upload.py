@@ -79,7 +79,7 @@ def test_weights_go_to_a_server_without_a_copy_aside(
 
 def refused(pipeline: Pipeline, digest: str, name: str) -> None:
     """Whether a student is refused, with the damaged file named and no version made."""
-    with pytest.raises(UnderstudyError, match=rf"{digest}/{name}: was changed .* store verify {digest[:12]} says"):
+    with pytest.raises(UnderstudyError, match=rf"{digest}/{name}: was changed .* store verify {digest[:12]} shows"):
         pipeline.register(student=digest)
     assert not versions(pipeline)
 
