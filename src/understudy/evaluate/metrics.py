@@ -87,7 +87,7 @@ class Metric:
 
     relative: differences are shares of the other model's value, not absolute. style: a format specification. ratio:
     the two sums of which the metric is the quotient, up to a constant, and shown: a monotone function of that
-    quotient. A metric of sums without a ratio has no interval for the gate. of_answers: a function of the scores of
+    quotient. A metric of sums without a ratio has no interval for the gate. from_answers: a function of the scores of
     some examples, instead of sums; values: the range of its values.
     """
 
