@@ -22,7 +22,7 @@ from kubernetes.client.exceptions import ApiException
 
 from tests import ROOT
 from tests.cluster.volume import Volume
-from understudy.kube.api import Away, Kube
+from understudy.kube.api import Kube, Unavailable
 from understudy.kube.job_state import true_conditions
 from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
 from understudy.kube.objects import KubernetesObject
@@ -112,7 +112,7 @@ def wait(condition: Callable[[], Any], seconds: float = LONG, seen: Callable[[],
     """The condition's first true value; `seen` says what there is instead when the time is over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        with suppress(Away):
+        with suppress(Unavailable):
             if value := condition():
                 return value
         time.sleep(0.3)

@@ -22,7 +22,7 @@ from urllib.request import urlopen
 from understudy.graph import nodes
 from understudy.recipe import Recipe
 from understudy.registry.client import mlflow_at
-from understudy.registry.evidence import NOT_SCORED, SERVED_HERE
+from understudy.registry.evidence import NOT_SCORED, SERVED_PLACEHOLDER
 from understudy.registry.register import Prove, Registration, Submission, register
 from understudy.store import Run, Store
 
@@ -203,7 +203,7 @@ class Pipeline:
             (evidence / "measures.json").write_text(json.dumps(measures(digests)))
         candidate = self.recipe.candidate
         (evidence / "verdict.json").write_text(json.dumps({**verdict(approved), "candidate": candidate}))
-        (evidence / "report.html").write_text(f"<html>the report{SERVED_HERE}</html>")
+        (evidence / "report.html").write_text(f"<html>the report{SERVED_PLACEHOLDER}</html>")
         (evidence / "plots" / "curves.png").write_bytes(b"a picture")
         examples = run.folder / "examples"
         examples.mkdir(exist_ok=True)

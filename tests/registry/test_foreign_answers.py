@@ -110,7 +110,7 @@ def test_labels_and_probabilities_are_read_in_the_data_s_order(questions: Path, 
     ("schema", "says", "why"),
     [
         (None, shares, "has no signature"),
-        (tensor(24, kind=np.float32), shares, "does not say whether pixels go to 1 or to 255"),
+        (tensor(24, kind=np.float32), shares, "the range of pixels, to 1 or to 255, is unknown"),
         (tensor(8, 8), shares, r"takes pixels of shape \(8, 8\)"),
         (Schema([ColSpec(DataType.double, f"pixel{at}") for at in range(24)]), shares, "takes 24 inputs"),
         (column(DataType.double), shares, "column picture is double"),

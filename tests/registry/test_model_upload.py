@@ -15,7 +15,7 @@ from understudy.errors import UnderstudyError
 from understudy.registry import register
 from understudy.registry.client import server_at
 from understudy.registry.register import Registration
-from understudy.registry.version_files import whole
+from understudy.registry.version_files import intact_manifest
 from understudy.store.objects import MANIFEST
 
 WEIGHTS = "model.safetensors"
@@ -51,7 +51,7 @@ def test_weights_are_sent_from_the_store_and_described_as_if_they_had_been_besid
     assert staged[0] < MIB
     client, own = connect(pipeline.uri), pipeline.store.objects.path(digest)
     place = Path(client.get_model_version_download_uri(made.name, made.version).removeprefix("file://"))
-    assert whole(place / "artifacts" / digest, digest)
+    assert intact_manifest(place / "artifacts" / digest, digest)
     said = Model.load(str(place))
     named = said.flavors["python_function"]["artifacts"]["model"]
     assert named == {"path": f"artifacts/{digest}", "uri": str(own)}
@@ -74,12 +74,12 @@ def test_weights_go_to_a_server_without_a_copy_aside(
     monkeypatch.setattr(register, "send_model", limited)
     pipeline.register(student=digest)
     (sent,) = server.folder.glob(f"files/**/artifacts/{digest}")
-    assert whole(sent, digest)
+    assert intact_manifest(sent, digest)
 
 
 def refused(pipeline: Pipeline, digest: str, name: str) -> None:
     """Whether a student is refused, with the damaged file named and no version made."""
-    with pytest.raises(UnderstudyError, match=rf"{digest}/{name}: was changed .* store verify {digest[:12]} says"):
+    with pytest.raises(UnderstudyError, match=rf"{digest}/{name}: was changed .* store verify {digest[:12]} shows"):
         pipeline.register(student=digest)
     assert not versions(pipeline)
 

@@ -16,8 +16,8 @@ from understudy.registry.promotion_files import (
     Promotion,
     check_approval,
     listing,
-    place,
     policy,
+    promotion_path,
     promotions,
     read,
     signing_key,
@@ -35,11 +35,11 @@ def test_an_approval_is_of_one_version_of_one_model_with_one_digest_and_its_file
     one: Promotion, other: Promotion
 ) -> None:
     signed = one.approved_by("rita", KEYS["rita"])
-    assert signed.holds("rita", KEYS["rita"].public_key())
-    assert not signed.holds("rita", KEYS["sam"].public_key())
-    assert not signed.holds("sam", KEYS["sam"].public_key())
+    assert signed.is_approved_by("rita", KEYS["rita"].public_key())
+    assert not signed.is_approved_by("rita", KEYS["sam"].public_key())
+    assert not signed.is_approved_by("sam", KEYS["sam"].public_key())
     moved = other.model_copy(update={"approvals": signed.approvals})
-    assert moved.holds("rita", KEYS["rita"].public_key()) == (other == one)
+    assert moved.is_approved_by("rita", KEYS["rita"].public_key()) == (other == one)
 
 
 @given(PROMOTIONS)
@@ -54,7 +54,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFa
     ("values", "words"),
     [
         ({"version": None}, "version: Field required"),
-        ({"model": "digits\u200b"}, "model: .* has letters that nobody sees"),
+        ({"model": "digits\u200b"}, "model: .* has invisible characters"),
         ({"version": "v7"}, "version: String should match"),
         ({"version": True}, "version: Input should be a valid string"),
         ({"digest": "abc"}, "digest: String should match"),
@@ -114,20 +114,20 @@ def test_a_file_that_would_not_be_read_is_named(tmp_path: Path) -> None:
 )
 def test_every_model_has_a_file_of_its_own(tmp_path: Path, model: str, name: str) -> None:
     folder = folder_of(tmp_path / "promotions")
-    path = place(folder, model)
+    path = promotion_path(folder, model)
     assert path.parent == folder
     assert re.fullmatch(name, path.stem)
     path.write_text(WISHED.model_copy(update={"model": model}).text())
-    assert place(folder, model) == path
+    assert promotion_path(folder, model) == path
     path.write_text(WISHED.model_copy(update={"model": "another"}).text())
     with pytest.raises(InputError, match="promotes another"):
-        place(folder, model)
+        promotion_path(folder, model)
     path.unlink()
     path.symlink_to(tmp_path / "README")
     with pytest.raises(InputError, match="is a link"):
-        place(folder, model)
+        promotion_path(folder, model)
     with pytest.raises(InputError, match=r"policy\.yaml: does not exist; run this in the repo"):
-        place(tmp_path, model)
+        promotion_path(tmp_path, model)
 
 
 def test_without_a_folder_or_a_policy_nothing_is_promoted(tmp_path: Path) -> None:

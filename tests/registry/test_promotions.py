@@ -111,7 +111,7 @@ def test_an_approval_of_the_version_before_is_none_of_the_next(
     second = wished(weights=b"better")
     moved = second.model_copy(update={"approvals": first.approvals})
     (tmp_path / "promotions" / "digits.yaml").write_text(moved.text())
-    with pytest.raises(InputError, match="the approval of rita is of something else") as refused:
+    with pytest.raises(InputError, match="the approval of rita is for other contents") as refused:
         apply(tmp_path / "promotions", server, time.time(), change=True)
     assert "by nobody" in str(refused.value)
 
@@ -122,7 +122,7 @@ def test_one_who_approves_twice_is_one(
     promotion = wished("rita").approved_by("rita", KEYS["rita"])
     doubled = promotion.model_copy(update={"approvals": {**promotion.approvals, "sam": promotion.approvals["rita"]}})
     (tmp_path / "promotions" / "digits.yaml").write_text(doubled.text())
-    with pytest.raises(InputError, match="the approval of sam is of something else, or by another key"):
+    with pytest.raises(InputError, match="the approval of sam is for other contents, or by another key"):
         apply(tmp_path / "promotions", server, time.time(), change=True)
 
 
@@ -305,7 +305,7 @@ def test_a_champion_without_a_file_is_told_and_left_alone(
     client.create_model_version("a\n\x1b[2Jforged", client.get_model_version(promotion.model, "1").source)
     client.set_registered_model_alias("a\n\x1b[2Jforged", CHAMPION, "1")
     said = apply(tmp_path / "promotions", server, time.time(), change=True)
-    assert f"{promotion.model}: version 1 is the champion, and no file says so" in said
-    assert r"a\n\x1b[2Jforged: version 1 is the champion, and no file says so" in said
+    assert f"{promotion.model}: version 1 is the champion, and no file promotes it" in said
+    assert r"a\n\x1b[2Jforged: version 1 is the champion, and no file promotes it" in said
     client.delete_registered_model("a\n\x1b[2Jforged")
     assert server.aliases(promotion.model)[CHAMPION] == "1"

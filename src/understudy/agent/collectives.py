@@ -70,8 +70,8 @@ def _timing(size: int, device: torch.device) -> Timing:
     """The median time of several all-reduces, each as long as its slowest rank took."""
     buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
     repeats = max(LEAST, min(MOST, ENOUGH // size))
-    taken = [_once(buffer) for _ in range(WARM_UP + repeats)][WARM_UP:]
-    slowest = torch.tensor(taken, dtype=torch.float64)
+    seconds = [_once(buffer) for _ in range(WARM_UP + repeats)][WARM_UP:]
+    slowest = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return Timing(size, statistics.median(slowest.tolist()))
 

@@ -94,14 +94,14 @@ def _settle(payload: Evaluation, share: Share, processes: int) -> None:
 def _output(spec: JobSpec, surroundings: Surroundings, share: Share) -> Path:
     """A new folder for the result, the same on all ranks."""
     name: list[Any] = [surroundings.begin_attempt(spec.world_size) if share.rank == 0 else ""]
-    if share.of > 1:
+    if share.world_size > 1:
         dist.broadcast_object_list(name, 0)
     output = surroundings.join_attempt(name[0]) / "output"
     if share.rank == 0:
         shutil.rmtree(output, ignore_errors=True)  # left by an attempt that was ended
         with disk_errors(output):
             output.mkdir()
-    if share.of > 1:
+    if share.world_size > 1:
         dist.barrier()
     return output
 

@@ -40,7 +40,7 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
         return 0
     reason = eviction.read_text() if eviction.exists() else ""
     if failures is None:
-        return _without_failures(reason)
+        return _exit_code_of_reason(reason)
     attempt_file = eviction.with_name(ATTEMPT)
     attempt = attempt_file.read_text() if attempt_file.exists() else ""
     # A new attempt renames the folder of the one before. A node that was cut off and comes back would otherwise end the
@@ -57,7 +57,7 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
     return outcome.exit_code
 
 
-def _without_failures(reason: str) -> int:
+def _exit_code_of_reason(reason: str) -> int:
     """The exit code of a node whose ranks did not fail themselves."""
     if reason == ABANDONED:
         return STOPPED_AT_CHECKPOINT

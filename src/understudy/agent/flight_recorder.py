@@ -54,9 +54,9 @@ class FlightRecorder(threading.Thread):
             if not traces:
                 self._path.unlink(missing_ok=True)  # left by an earlier hang
                 return
-            aside = self._path.with_name(f".{self._path.name}")
-            aside.write_text(json.dumps(traces))
-            os.replace(aside, self._path)
+            temporary = self._path.with_name(f".{self._path.name}")
+            temporary.write_text(json.dumps(traces))
+            os.replace(temporary, self._path)
         except (OSError, RuntimeError) as error:  # such as a full volume: the stacks may still be there
             log.warning("%s: cannot be written (%s)", self._path, error)
 

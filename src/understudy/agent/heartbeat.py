@@ -54,10 +54,10 @@ class HeartbeatWriter:
 
     def _write(self, beat: Heartbeat) -> None:
         path = self._spec.heartbeat(self._rank)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         with disk_errors(path):
-            aside.write_text(json.dumps(asdict(beat)))
-            os.replace(aside, path)
+            temporary.write_text(json.dumps(asdict(beat)))
+            os.replace(temporary, path)
 
     @property
     def attempt(self) -> str:

@@ -62,7 +62,7 @@ class Cache:
         self._objects = _objects(folder / "objects")
 
     def copy(self, source: Path, name: str) -> Path:
-        """The path to read a folder from: a complete copy, made now if there is none, or else the folder itself.
+        """The path to read a folder from: a complete local copy, created if missing, or else the folder itself.
 
         The copy stays until this process ends. No error is raised: without a copy the work is only slower.
 
@@ -106,8 +106,8 @@ class Cache:
 
     def _make(self, source: Path, manifest: Manifest, digest: str) -> None:
         """Copy the files aside, hash the copy and rename it into place; of two concurrent agents the first one wins."""
-        ours = secrets.token_hex(8)
-        lock, staged = self._lock(ours, fcntl.LOCK_EX), self._folder / "incoming" / ours
+        suffix = secrets.token_hex(8)
+        lock, staged = self._lock(suffix, fcntl.LOCK_EX), self._folder / "incoming" / suffix
         assert lock is not None
         try:
             staged.mkdir()
@@ -120,7 +120,7 @@ class Cache:
                 raise UnderstudyError("its bytes do not match its manifest")
         finally:
             shutil.rmtree(staged, ignore_errors=True)
-            (self._folder / "locks" / ours).unlink(missing_ok=True)
+            (self._folder / "locks" / suffix).unlink(missing_ok=True)
             os.close(lock)
 
     # Room
@@ -164,8 +164,8 @@ class Cache:
         fcntl.flock(lock, fcntl.LOCK_SH)
 
     def _remove(self, digest: str) -> None:
-        if aside := self._objects.set_aside(digest):
-            shutil.rmtree(aside, ignore_errors=True)
+        if removed := self._objects.set_aside(digest):
+            shutil.rmtree(removed, ignore_errors=True)
 
     def _sweep(self) -> None:
         """Remove the leftovers of killed agents."""

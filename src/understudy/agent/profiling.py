@@ -44,7 +44,7 @@ class Plan:
     recorded: int
 
     @staticmethod
-    def of(steps: int) -> "Plan":
+    def for_steps(steps: int) -> "Plan":
         """The plan for `steps` steps; with fewer than three none is recorded."""
         return Plan(*(min(most, steps // 3) for most in (WARM_UP, TIMED, RECORDED)))
 
@@ -66,7 +66,7 @@ class Recording:
 
     def __call__(self, step: int) -> AbstractContextManager[None]:
         """The context of a step, counted from 0. Steps are consecutive, except after a rollback by the guard."""
-        plan = self._plan = self._plan or Plan.of(self._course.steps - step)
+        plan = self._plan = self._plan or Plan.for_steps(self._course.steps - step)
         number, self._seen = self._seen - plan.warm_up, self._seen + 1
         if 0 <= number < plan.timed:
             return self._timed()

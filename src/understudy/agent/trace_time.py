@@ -45,17 +45,17 @@ def step_time(events: Sequence[Event]) -> StepTime:
     if not steps:
         raise ValueError("the trace has no step")
     sent, computed = _sent_and_computed(timed)
-    alone = without(sent, computed)
+    exposed = difference(sent, computed)
     kinds, in_all = dict.fromkeys(KINDS, 0.0), 0.0
     for step in steps:
         for kind, start, end in _segments(step, [event for event in marks if _is_inside(event, step)]):
-            waited = length(alone, start, end)
+            waited = length(exposed, start, end)
             kinds["communication"] += waited
             kinds[kind] += end - start - waited
         in_all += length(sent, *_span(step))
-    whole = sum(step["dur"] for step in steps)
+    total = sum(step["dur"] for step in steps)
     share = MICROSECOND / len(steps)
-    return StepTime(whole * share, {kind: value * share for kind, value in kinds.items()}, in_all * share)
+    return StepTime(total * share, {kind: value * share for kind, value in kinds.items()}, in_all * share)
 
 
 def _sent_and_computed(timed: Sequence[Event]) -> tuple[Spans, Spans]:
@@ -74,9 +74,9 @@ def _innermost(timed: Sequence[Event]) -> Iterator[Event]:
     """Operators that call no others: a caller may wait for communication in between."""
     last: dict[Any, Event] = {}
     for event in sorted(timed, key=lambda event: (event["ts"], -event["dur"])):
-        before = last.get(event["tid"])
-        if before and not _is_inside(event, before) and _computes(before):
-            yield before
+        previous = last.get(event["tid"])
+        if previous and not _is_inside(event, previous) and _computes(previous):
+            yield previous
         last[event["tid"]] = event
     yield from filter(_computes, last.values())
 
@@ -104,9 +104,9 @@ def _segments(step: Event, marks: Iterable[Event]) -> Iterator[tuple[Kind, float
         at = closed
 
 
-def _is_inside(event: Event, other: Event) -> bool:
-    (start, _), (first, last) = _span(event), _span(other)
-    return event["tid"] == other["tid"] and event is not other and first <= start < last
+def _is_inside(event: Event, outer: Event) -> bool:
+    (start, _), (first, last) = _span(event), _span(outer)
+    return event["tid"] == outer["tid"] and event is not outer and first <= start < last
 
 
 def _span(event: Event) -> tuple[float, float]:
@@ -124,13 +124,13 @@ def union(spans: Iterable[tuple[float, float]]) -> Spans:
     return merged
 
 
-def without(spans: Spans, others: Spans) -> Spans:
+def difference(spans: Spans, excluded: Spans) -> Spans:
     """The parts of some spans that are in none of the others."""
     remainder: Spans = []
-    ends = [end for _, end in others]
+    ends = [end for _, end in excluded]
     for start, end in spans:
         position = start
-        for first, last in others[bisect_left(ends, start) :]:
+        for first, last in excluded[bisect_left(ends, start) :]:
             if first >= end:
                 break
             if first > position:

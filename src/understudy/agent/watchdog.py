@@ -108,8 +108,8 @@ class Watchdog(threading.Thread):
             _end(0)
         last = heartbeats(self._folder, ranks).values()
         positions = [f"rank {beat.rank} on {beat.node}: {beat.phase}, step {beat.step}" for beat in last]
-        left = f"stacks and collectives are in {self._spec.rank_logs}"
-        text = f"no rank has made progress for {quiet:.0f} s ({'; '.join(positions)}); {left}"
+        evidence = f"stacks and collectives are in {self._spec.rank_logs}"
+        text = f"no rank has made progress for {quiet:.0f} s ({'; '.join(positions)}); {evidence}"
         try:
             attempts.report_hang(self._spec, text)
         finally:

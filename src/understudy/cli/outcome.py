@@ -154,7 +154,7 @@ def show_verdict(console: Console, verdict: Verdict) -> None:
     headline = verdict.get("headline") or ("approved" if approved else "rejected")
     console.print(headline, style="bold green" if approved else "bold red", markup=False)
     if (teacher := verdict.get("reference", TEACHER)) != TEACHER:
-        console.print(f"  the teacher that it was held against: {teacher}", markup=False)
+        console.print(f"  the teacher that it was compared with: {teacher}", markup=False)
     for caution in verdict.get("cautions", []):
         console.print(f"  note  {caution}", style="yellow", markup=False)
     for rule in verdict["rules"]:

@@ -66,11 +66,11 @@ def request(
 ) -> None:
     """Ask for a promotion: a commit on a branch of its own, with the evidence in its message."""
     from understudy.cli.branch import commit
-    from understudy.registry.promotion_files import Promotion, listing, place
+    from understudy.registry.promotion_files import Promotion, listing, promotion_path
     from understudy.registry.read_only import readable
     from understudy.registry.version_files import files_digest
 
-    path = place(folder, model)
+    path = promotion_path(folder, model)
     review = _review(ctx, model, version)
     if not review.verdict["approved"]:
         raise InputError(f"{model}, version {review.version.number}: the gate rejected it; it cannot be promoted")

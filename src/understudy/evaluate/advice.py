@@ -18,10 +18,10 @@ LABELS, TEMPERATURE = 0.5, 1.0
 def is_worse(bootstrap: Bootstrap, metric: MetricName, confidence: float, role: str, other: str) -> bool:
     """Whether one model is significantly worse than another: the paired interval excludes 0."""
     try:
-        seen = bootstrap.difference(metric, role, other, confidence)
+        difference = bootstrap.difference(metric, role, other, confidence)
     except Unmeasured:
         return False
-    return meaning(seen, METRICS[metric]) == "worse"
+    return meaning(difference, METRICS[metric]) == "worse"
 
 
 def advice(bootstrap: Bootstrap, metric: MetricName, confidence: float, objectives: Objectives) -> list[str]:
@@ -48,11 +48,13 @@ def _about_teacher() -> Iterator[str]:
 
 
 def _about_student(objectives: Objectives) -> Iterator[str]:
-    labels = sum(objective.weight for objective in objectives if not objective.needs.signals)
-    logits = [objective for objective in objectives if objective.needs.signals == {"logits"} and objective.weight]
+    labels = sum(objective.weight for objective in objectives if not objective.requirements.signals)
+    logits = [
+        objective for objective in objectives if objective.requirements.signals == {"logits"} and objective.weight
+    ]
     share = labels / (labels + sum(objective.weight for objective in logits)) if logits else 1.0
     if logits and (share < LABELS or _temperature(logits[0]) > TEMPERATURE):
-        now = ", ".join(f"logits {one.weight:g} at temperature {_temperature(one):g}" for one in logits)
+        now = ", ".join(f"logits {term.weight:g} at temperature {_temperature(term):g}" for term in logits)
         yield (
             f"Change the weights and the temperature (student.distill): they are labels {labels:g}, {now}; try labels "
             f"{LABELS:g}, logits {1 - LABELS:g} at temperature {TEMPERATURE:g}."
@@ -66,4 +68,4 @@ def _temperature(objective: ObjectiveSection) -> float:
     return float(getattr(objective, "temperature", 1.0))
 
 
-_CONTROL = "Or register the control, as what it is: --set register.control=true; nothing is trained again."
+_CONTROL = "Or register the control, named as such: --set register.control=true; nothing is trained again."

@@ -37,6 +37,6 @@ def _counts(scores: Scores) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The numbers of right answers, of answers and of targets, by label."""
     target, answer = scores["target"], scores["answer"]
     labels = 1 + max(target.max(initial=-1), answer.max(initial=-1))
-    parts = (target[target == answer], answer, target)
-    right, answered, present = (np.bincount(part, minlength=labels).astype(np.float64) for part in parts)
+    groups = (target[target == answer], answer, target)
+    right, answered, present = (np.bincount(group, minlength=labels).astype(np.float64) for group in groups)
     return right, answered, present

@@ -28,17 +28,17 @@ Results = dict[str, FloatArray]
 `completions`: the tokens generated after the beginnings of some documents; NaN where the logits are."""
 
 
-def batch_size(asked: int, described: Mapping[str, Any]) -> int:
+def batch_size(requested: int, facts: Mapping[str, Any]) -> int:
     """The number of inputs per batch: the recipe's, or as many as MOST_LOGITS allows.
 
     Args:
-        asked: the recipe's.
-        described: the content of examples.json.
+        requested: the recipe's.
+        facts: the content of examples.json.
     """
-    if "labels" in described:
-        return asked
-    logits: int = described["sequence_length"] * described["vocab_size"]
-    return max(1, min(asked, MOST_LOGITS // logits))
+    if "labels" in facts:
+        return requested
+    logits: int = facts["sequence_length"] * facts["vocab_size"]
+    return max(1, min(requested, MOST_LOGITS // logits))
 
 
 def results(
@@ -64,16 +64,20 @@ def results(
         share: this rank's share of the batches.
         collect: whether each example's answer is a result, too.
     """
-    counted, batches = labels if labels <= MOST_LABELS else 0, split.batch_count(size)
-    scores = Scores(len(split.tokens), counted, answers=collect)
+    matrix_size, batches = labels if labels <= MOST_LABELS else 0, split.batch_count(size)
+    scores = Scores(len(split.tokens), matrix_size, answers=collect)
     with torch.inference_mode(), full_precision():
-        mine = split.batches(size, share.rank, share.of)
-        for done in range(0, batches, share.of):
-            found = _predicted(module, split, next(mine, None), device, counted, share, collect=collect)
-            for one in share.gathered(found):
-                scores.add(one.examples, one.nll, one.correct, one.confidence, one.answers)
-                scores.confusion += one.confusion
-            tick(min(share.of, batches - done))
+        own_batches = split.batches(size, share.rank, share.world_size)
+        for start in range(0, batches, share.world_size):
+            local_prediction = _predicted(
+                module, split, next(own_batches, None), device, matrix_size, share, collect=collect
+            )
+            for prediction in share.gathered(local_prediction):
+                scores.add(
+                    prediction.examples, prediction.nll, prediction.correct, prediction.confidence, prediction.answers
+                )
+                scores.confusion += prediction.confusion
+            tick(min(share.world_size, batches - start))
         completions = _completions(module, split, device, tick)
     return {**scores.arrays(), CONFUSION: scores.confusion.astype(np.float64), COMPLETIONS: completions}
 
@@ -92,14 +96,14 @@ def _completions(module: nn.Module, split: TestSplit, device: torch.device, tick
     if not isinstance(split, Documents):
         return np.zeros((0, 0))
     chosen = _beginnings(split)
-    sequences = torch.from_numpy(split.first_inputs(chosen.documents, chosen.given)).to(device)
-    written = np.zeros(chosen.shape)
-    for place in range(chosen.steps):
-        highest, following = module(sequences).logits[:, -1].float().max(dim=-1)
-        written[:, place] = following.double().masked_fill(highest.isnan(), torch.nan).cpu().numpy()
-        sequences = torch.cat([sequences, following[:, None]], dim=1)
+    sequences = torch.from_numpy(split.first_inputs(chosen.documents, chosen.prompt_length)).to(device)
+    completions = np.zeros(chosen.shape)
+    for position in range(chosen.steps):
+        highest, next_tokens = module(sequences).logits[:, -1].float().max(dim=-1)
+        completions[:, position] = next_tokens.double().masked_fill(highest.isnan(), torch.nan).cpu().numpy()
+        sequences = torch.cat([sequences, next_tokens[:, None]], dim=1)
         tick(1)
-    return written
+    return completions
 
 
 def _predicted(
@@ -125,9 +129,9 @@ def full_precision() -> AbstractContextManager[Any]:
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
 
 
-def write(folder: Path, role: str, found: Results) -> None:
+def write(folder: Path, role: str, results: Results) -> None:
     """Write a model's results into a folder, under its role."""
-    np.savez_compressed(folder / results_file(role), allow_pickle=False, **found)
+    np.savez_compressed(folder / results_file(role), allow_pickle=False, **results)
 
 
 def read(path: Path) -> Results:
@@ -136,6 +140,6 @@ def read(path: Path) -> Results:
         return dict(arrays)
 
 
-def by_role(role: str, found: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+def by_role(role: str, results: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """A model's per-example sums under their names in per_example.npz."""
-    return {f"{role}.{name}": array for name, array in found.items() if name != CONFUSION}
+    return {f"{role}.{name}": array for name, array in results.items() if name != CONFUSION}

@@ -40,29 +40,29 @@ def cautions(
         steps: each model's training steps, by role.
         candidate: the role of the model to register.
     """
-    found = [_chance(bootstrap, metric, confidence), _untested(confusion), _unequal(steps or {})]
-    found += [_overfitted(bootstrap, role, training) for role, training in training_losses.items()]
-    worth = meaning(control, METRICS[metric]) if control is not None else ""
-    if worth == "worse":
-        found.append("The control, which was trained without the teacher, is better than the student.")
+    warnings = [_chance(bootstrap, metric, confidence), _untested(confusion), _unequal(steps or {})]
+    warnings += [_overfitted(bootstrap, role, training) for role, training in training_losses.items()]
+    outcome = meaning(control, METRICS[metric]) if control is not None else ""
+    if outcome == "worse":
+        warnings.append("The control, which was trained without the teacher, is better than the student.")
     if control is not None:
-        found.append(_useless(bootstrap, metric, confidence))
+        warnings.append(_useless(bootstrap, metric, confidence))
     if candidate == CONTROL:
-        found.append("What is judged and registered here is the control: no teacher had a part in its training.")
-        found.append("The student is better than this control." if worth == "better" else "")
-    return [sentence for sentence in found if sentence]
+        warnings.append("The control is judged and registered here: no teacher had a part in its training.")
+        warnings.append("The student is better than this control." if outcome == "better" else "")
+    return [sentence for sentence in warnings if sentence]
 
 
 def _untested(confusion: Confusion | None) -> str:
     if confusion is None:
         return ""
     rows = zip(confusion["labels"], confusion["counts"], strict=True)
-    unseen = [label for label, answers in rows if not sum(answers)]
-    if not unseen:
+    untested = [label for label, answers in rows if not sum(answers)]
+    if not untested:
         return ""
-    named = ", ".join([*unseen[:SHOWN], *(["and more"] if len(unseen) > SHOWN else [])])
-    count = f"{len(unseen)} of {len(confusion['labels'])} labels"
-    return f"Of {count} there is no test example, and nothing is known: {named}."
+    listed = ", ".join([*untested[:SHOWN], *(["and more"] if len(untested) > SHOWN else [])])
+    count = f"{len(untested)} of {len(confusion['labels'])} labels"
+    return f"Labels without a test example, about which nothing is known ({count}): {listed}."
 
 
 def _unequal(steps: Mapping[str, int]) -> str:
@@ -75,15 +75,15 @@ def _unequal(steps: Mapping[str, int]) -> str:
     )
 
 
-def meaning(seen: Difference, metric: Metric) -> str:
+def meaning(difference: Difference, metric: Metric) -> str:
     """The interval in words: the student is better or worse only if the interval excludes 0."""
     if not metric.is_decidable:
         return "not to be relied on"  # calibration error: statistics.py
-    if seen.few:
+    if difference.few:
         return "too few to tell"
-    if seen.low <= 0 <= seen.high:
+    if difference.low <= 0 <= difference.high:
         return "no clear difference"
-    return "better" if (seen.low > 0) == metric.higher_is_better else "worse"
+    return "better" if (difference.low > 0) == metric.higher_is_better else "worse"
 
 
 def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], objectives: Objectives) -> dict[str, float]:
@@ -92,24 +92,24 @@ def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], object
     The student's loss is the labels' loss times its weight, plus something positive. So loss / weight is an upper
     bound of the labels' loss; with a weight of 0 there is no bound, and the student is left out.
     """
-    labels = sum(objective.weight for objective in objectives if not objective.needs.signals)
-    found = {}
+    labels = sum(objective.weight for objective in objectives if not objective.requirements.signals)
+    losses = {}
     for role, history in histories.items():
-        taken = [float(line["loss"]) for line in history if "skipped" not in line]
-        last = taken[-max(1, len(taken) // 10) :]
+        logged = [float(line["loss"]) for line in history if "skipped" not in line]
+        last = logged[-max(1, len(logged) // 10) :]
         weight = labels if role == STUDENT else 1.0
         if last and weight > 0:
-            found[role] = sum(last) / len(last) / weight
-    return found
+            losses[role] = sum(last) / len(last) / weight
+    return losses
 
 
 def _useless(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str:
     """A warning if the control is better than the teacher."""
     try:
-        seen = bootstrap.difference(metric, TEACHER, CONTROL, confidence)
+        difference = bootstrap.difference(metric, TEACHER, CONTROL, confidence)
     except Unmeasured:
         return ""
-    if meaning(seen, METRICS[metric]) != "worse":
+    if meaning(difference, METRICS[metric]) != "worse":
         return ""
     form = METRICS[metric]
     teacher, control = (form.show(bootstrap.value(metric, role)) for role in (TEACHER, CONTROL))

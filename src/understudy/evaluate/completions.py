@@ -29,18 +29,18 @@ class Beginnings:
     """The documents to complete, and the number of tokens of each beginning and completion."""
 
     documents: Integers
-    given: int
-    completed: int
+    prompt_length: int
+    completion_length: int
 
     @property
     def shape(self) -> tuple[int, int]:
         """The shape of a model's completions: documents x tokens."""
-        return len(self.documents), self.completed
+        return len(self.documents), self.completion_length
 
     @property
     def steps(self) -> int:
         """The number of steps, each of which generates the next token of all completions."""
-        return self.completed if len(self.documents) else 0
+        return self.completion_length if len(self.documents) else 0
 
 
 def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
@@ -50,11 +50,13 @@ def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
         tokens: number of tokens of each document.
         length: the models' sequence length.
     """
-    given = min(TOKENS, length // 2)
-    completed = min(TOKENS, length - given)
-    enough = np.flatnonzero(tokens >= given + completed) if given else np.zeros(0, dtype=np.int64)
-    places = np.linspace(0, len(enough) - 1, min(DOCUMENTS, len(enough))).astype(np.int64)
-    return Beginnings(enough[places], given, completed)
+    prompt_length = min(TOKENS, length // 2)
+    completion_length = min(TOKENS, length - prompt_length)
+    long_enough = (
+        np.flatnonzero(tokens >= prompt_length + completion_length) if prompt_length else np.zeros(0, dtype=np.int64)
+    )
+    chosen = np.linspace(0, len(long_enough) - 1, min(DOCUMENTS, len(long_enough))).astype(np.int64)
+    return Beginnings(long_enough[chosen], prompt_length, completion_length)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Completed:
 
     document: int
     beginning: str
-    by: Mapping[str, str]
+    texts: Mapping[str, str]
     """Text by role; `data` is the original."""
 
 
@@ -75,8 +77,8 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
         per_example: the arrays of per_example.npz.
     """
     facts = read_json(examples / "examples.json") or {}
-    written = {name.partition(".")[0]: found for name, found in per_example.items() if name.endswith(f".{COMPLETIONS}")}
-    if "labels" in facts or not written:
+    completions = {name.partition(".")[0]: ids for name, ids in per_example.items() if name.endswith(f".{COMPLETIONS}")}
+    if "labels" in facts or not completions:
         return []
     from tokenizers import Tokenizer
 
@@ -91,16 +93,18 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
         until = np.flatnonzero(ids == end)
         if len(until) and until[0] == 0:
             return "(the text ends)"
-        read = [int(token) for token in (ids[: until[0]] if len(until) else ids)]
+        visible = [int(token) for token in (ids[: until[0]] if len(until) else ids)]
         # Special tokens are shown: padding is not an end of text.
-        text = tokenizer.decode(read, skip_special_tokens=False)
+        text = tokenizer.decode(visible, skip_special_tokens=False)
         return printable_lines(text) or "(nothing that can be seen)"
 
     rows = []
     for row, document in enumerate(chosen.documents):
         start = int(offsets[document])
-        between, until = start + chosen.given, start + chosen.given + chosen.completed
-        data = {"data": words(np.asarray(tokens[between:until], dtype=np.float64))}
-        models = {role: words(found[row]) for role, found in written.items()}
-        rows.append(Completed(int(document), words(np.asarray(tokens[start:between], dtype=np.float64)), data | models))
+        prompt_end, until = start + chosen.prompt_length, start + chosen.prompt_length + chosen.completion_length
+        data = {"data": words(np.asarray(tokens[prompt_end:until], dtype=np.float64))}
+        models = {role: words(ids[row]) for role, ids in completions.items()}
+        rows.append(
+            Completed(int(document), words(np.asarray(tokens[start:prompt_end], dtype=np.float64)), data | models)
+        )
     return rows

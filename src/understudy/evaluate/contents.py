@@ -93,7 +93,7 @@ class Measures(TypedDict):
     """The counts of examples.json, and the number of skipped records."""
     gate_metric: MetricName
     reference: str
-    """The role of the teacher that the student is held against; ratios of latency are to it."""
+    """The role of the teacher that the student is compared with; ratios of latency are to it."""
     confidence: float
     hardware: Hardware
     models: dict[str, ModelMeasures]
@@ -139,7 +139,7 @@ class Verdict(TypedDict):
     candidate: Candidate
     """The role of the judged model."""
     reference: str
-    """The name of the teacher that it was held against."""
+    """The name of the teacher that it was compared with."""
     headline: str
     """The decision in one line, with the margin and the models that the candidate was compared with."""
     cautions: list[str]

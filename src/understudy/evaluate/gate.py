@@ -50,7 +50,7 @@ class Circumstances:
     """Inputs of the verdict besides the measurements."""
 
     champion_problem: str = ""
-    """Why a possible champion could not be measured; it fails the rule."""
+    """The reason why a possible champion could not be measured; it fails the rule."""
     training_losses: Mapping[str, float] = field(default_factory=dict)
     """By role, in nats per prediction."""
     steps: Mapping[str, int] = field(default_factory=dict)
@@ -76,33 +76,33 @@ def decide(
     per_example: Mapping[str, Any],
     gate: Gate,
     metric: MetricName,
-    around: Circumstances = ORDINARY,
+    circumstances: Circumstances = ORDINARY,
 ) -> Verdict:
     """The verdict: approved if every rule passed. `cautions` are warnings to read first, and fail nothing.
 
     Values that measures and per_example lack raise no error: the rules that need them fail and report them.
     """
-    models, candidate = _mapping(measures.get("models")), around.candidate
-    others = [TEACHER, *([CHAMPION] if _has(CHAMPION, models, per_example) else [])]
-    extra = [CONTROL] if _has(CONTROL, models, per_example) or candidate == CONTROL else []
-    bootstrap = Bootstrap(per_example, [STUDENT, *others, *extra, TRIVIAL])
-    losses, quality = _against_models(bootstrap, metric, gate, others, candidate)
-    own = [role for role in others if role != CHAMPION or not around.foreign]
-    rules = [_measured(measures, bootstrap, metric, [STUDENT, *own, *extra]), *quality]
-    if around.champion_problem:
-        rules.append(failed("quality-against-champion", gate.margin, around.champion_problem))
-    if extra and candidate == STUDENT:
+    models, candidate = _mapping(measures.get("models")), circumstances.candidate
+    compared_roles = [TEACHER, *([CHAMPION] if _has(CHAMPION, models, per_example) else [])]
+    control_roles = [CONTROL] if _has(CONTROL, models, per_example) or candidate == CONTROL else []
+    bootstrap = Bootstrap(per_example, [STUDENT, *compared_roles, *control_roles, TRIVIAL])
+    losses, quality = _against_models(bootstrap, metric, gate, compared_roles, candidate)
+    measured_roles = [role for role in compared_roles if role != CHAMPION or not circumstances.foreign]
+    rules = [_measured(measures, bootstrap, metric, [STUDENT, *measured_roles, *control_roles]), *quality]
+    if circumstances.champion_problem:
+        rules.append(failed("quality-against-champion", gate.margin, circumstances.champion_problem))
+    if control_roles and candidate == STUDENT:
         rules.append(against_control(bootstrap, metric, gate))
     rules += [*_floor(bootstrap, metric, gate, candidate), *_limits(models, gate, candidate)]
-    control = _against_control(bootstrap, metric, gate) if extra else None
-    warned = cautions(
+    control = _against_control(bootstrap, metric, gate) if control_roles else None
+    warnings = cautions(
         bootstrap,
         metric,
         gate.confidence,
         control,
-        around.training_losses,
+        circumstances.training_losses,
         measures.get("confusion"),
-        around.steps,
+        circumstances.steps,
         candidate,
     )
     return {
@@ -111,24 +111,24 @@ def decide(
         "reference": str(measures.get("reference", TEACHER)),
         "headline": headline(rules, metric, gate.margin, candidate, compared=CHAMPION in losses),
         "cautions": [
-            *warned,
-            *_of_foreign(around.foreign),
-            *worn(around.judged, gate.confidence),
+            *warnings,
+            *_foreign_warning(circumstances.foreign),
+            *worn(circumstances.judged, gate.confidence),
             *_unsteady(models),
         ],
-        "advice": advice(bootstrap, metric, gate.confidence, around.objectives) if candidate == STUDENT else [],
-        "judged": judged_so_far(around.judged),
+        "advice": advice(bootstrap, metric, gate.confidence, circumstances.objectives) if candidate == STUDENT else [],
+        "judged": judged_so_far(circumstances.judged),
         "control": _worth(control, metric, gate) if control else None,
-        "recovered": recovered(bootstrap, metric, gate.confidence) if extra else None,
+        "recovered": recovered(bootstrap, metric, gate.confidence) if control_roles else None,
         "metric": metric,
         "confidence": gate.confidence,
         "margin": gate.margin,
         "smallest_detectable": losses[TEACHER].smallest if TEACHER in losses else None,
-        "rules": [rule.told for rule in rules],
+        "rules": [rule.outcome for rule in rules],
     }
 
 
-def _of_foreign(champion: str) -> Iterator[str]:
+def _foreign_warning(champion: str) -> Iterator[str]:
     if champion:
         yield (
             f"The champion, {champion}, was registered by other means: it was compared by its answers to this test "
@@ -144,11 +144,11 @@ def _unsteady(models: Mapping[str, Any]) -> Iterator[str]:
         for latency in [_mapping(_mapping(model).get("latency"))]
         if (fastest := _number(latency.get("min_ms"))) and (slowest := _number(latency.get("p95_ms")))
     ]
-    widest = max(ranges, key=lambda found: found[0], default=(0.0, "", 0.0, 0.0))
+    widest = max(ranges, key=lambda entry: entry[0], default=(0.0, "", 0.0, 0.0))
     if widest[0] >= UNSTEADY:
         _, role, fastest, slowest = widest
         yield (
-            f"Latencies vary too much to be relied on: the {role}'s are from {three_digits(fastest)} to "
+            f"Latencies vary too much to be reliable: the {role}'s are from {three_digits(fastest)} to "
             f"{three_digits(slowest)} ms (minimum to 95th percentile). Measure on a machine that does nothing else."
         )
 
@@ -159,16 +159,16 @@ def _has(role: str, models: Mapping[str, Any], per_example: Mapping[str, Any]) -
 
 
 def _against_models(
-    bootstrap: Bootstrap, metric: MetricName, gate: Gate, others: list[str], candidate: Candidate
+    bootstrap: Bootstrap, metric: MetricName, gate: Gate, roles: list[str], candidate: Candidate
 ) -> tuple[dict[str, Loss], list[Rule]]:
     losses: dict[str, Loss] = {}
     rules = []
-    for other in others:
+    for role in roles:
         try:
-            losses[other] = loss(bootstrap, metric, other, gate.confidence, candidate)
-            rules.append(against_model(bootstrap, losses[other], metric, other, gate, candidate))
+            losses[role] = loss(bootstrap, metric, role, gate.confidence, candidate)
+            rules.append(against_model(bootstrap, losses[role], metric, role, gate, candidate))
         except Unmeasured as error:
-            rules.append(failed(f"quality-against-{other}", gate.margin, str(error)))
+            rules.append(failed(f"quality-against-{role}", gate.margin, str(error)))
     return losses, rules
 
 
@@ -188,18 +188,25 @@ def _limits(models: Mapping[str, Any], gate: Gate, candidate: Candidate) -> Iter
 def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Difference | None:
     """The worth of the teacher: the student against the same model trained without it."""
     try:
-        found = bootstrap.difference(metric, STUDENT, CONTROL, gate.confidence)
+        difference = bootstrap.difference(metric, STUDENT, CONTROL, gate.confidence)
     except Unmeasured:
         return None
-    return found if math.isfinite(found.low) and math.isfinite(found.high) else None
+    return difference if math.isfinite(difference.low) and math.isfinite(difference.high) else None
 
 
-def _worth(found: Difference, metric: MetricName, gate: Gate) -> Worth:
+def _worth(difference: Difference, metric: MetricName, gate: Gate) -> Worth:
     form = METRICS[metric]
-    observed, low, high = (form.show_difference(number) for number in (found.observed, found.low, found.high))
-    what = meaning(found, form)
-    detail = f"student minus control: {observed}, {100 * gate.confidence:g} % interval {low} to {high}: {what}"
-    return {"observed": found.observed, "interval": (found.low, found.high), "meaning": what, "detail": detail}
+    observed, low, high = (
+        form.show_difference(number) for number in (difference.observed, difference.low, difference.high)
+    )
+    conclusion = meaning(difference, form)
+    detail = f"student minus control: {observed}, {100 * gate.confidence:g} % interval {low} to {high}: {conclusion}"
+    return {
+        "observed": difference.observed,
+        "interval": (difference.low, difference.high),
+        "meaning": conclusion,
+        "detail": detail,
+    }
 
 
 def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricName, roles: list[str]) -> Rule:
@@ -213,14 +220,16 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
     for role in roles:
         stated = _number(_mapping(_mapping(models.get(role)).get("metrics")).get(metric))
         try:
-            found = bootstrap.value(metric, role)
+            recomputed = bootstrap.value(metric, role)
         except Unmeasured as error:
             faults.append(str(error))
             continue
         if stated is None:
             faults.append(f"measures.json has no {METRICS[metric].title} of the {role}")
-        elif not math.isclose(stated, found, rel_tol=1e-6, abs_tol=1e-9):
-            faults.append(f"the {role}'s {metric} is {stated} in measures.json, {found} by its per-example results")
+        elif not math.isclose(stated, recomputed, rel_tol=1e-6, abs_tol=1e-9):
+            faults.append(
+                f"the {role}'s {metric} is {stated} in measures.json, {recomputed} by its per-example results"
+            )
     if faults:
         return failed("measured", None, "; ".join(dict.fromkeys(faults)))
     title = METRICS[metric].heading
@@ -229,33 +238,37 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
 
 
 def _size(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
-    own, teacher = (_number(_mapping(models.get(role)).get("bytes")) for role in (candidate, TEACHER))
-    if not own or not teacher:
-        return failed("size", most, f"the size of the {_missing(candidate, own, teacher)} was not measured")
-    sizes = f"{candidate} {own / 1e6:,.4g} MB, teacher {teacher / 1e6:,.4g} MB"
-    return _ratio("size", own / teacher, most, f"{sizes}; the ratio")
+    candidate_bytes, teacher_bytes = (_number(_mapping(models.get(role)).get("bytes")) for role in (candidate, TEACHER))
+    if not candidate_bytes or not teacher_bytes:
+        return failed(
+            "size", most, f"the size of the {_missing(candidate, candidate_bytes, teacher_bytes)} was not measured"
+        )
+    sizes = f"{candidate} {candidate_bytes / 1e6:,.4g} MB, teacher {teacher_bytes / 1e6:,.4g} MB"
+    return _ratio("size", candidate_bytes / teacher_bytes, most, f"{sizes}; the ratio")
 
 
 def _latency(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
     times = [_mapping(_mapping(models.get(role)).get("latency")) for role in (candidate, TEACHER)]
-    own, teacher = (_number(time.get("median_ms")) for time in times)
+    candidate_ms, teacher_ms = (_number(time.get("median_ms")) for time in times)
     ratio = _number(times[0].get("ratio_to_teacher"))
-    if not own or not teacher:
-        return failed("latency", most, f"the latency of the {_missing(candidate, own, teacher)} was not measured")
+    if not candidate_ms or not teacher_ms:
+        return failed(
+            "latency", most, f"the latency of the {_missing(candidate, candidate_ms, teacher_ms)} was not measured"
+        )
     if not ratio:
         return failed("latency", most, f"the {candidate}'s latency was not compared with the teacher's")
-    medians = f"{candidate} {own:,.4g} ms, teacher {teacher:,.4g} ms"
+    medians = f"{candidate} {candidate_ms:,.4g} ms, teacher {teacher_ms:,.4g} ms"
     return _ratio("latency", ratio, most, f"{medians}; the ratio, as the median of all rounds,")
 
 
-def _missing(candidate: Candidate, own: float | None, teacher: float | None) -> str:
-    return " and ".join(role for role, value in ((candidate, own), (TEACHER, teacher)) if not value)
+def _missing(candidate: Candidate, candidate_value: float | None, teacher_value: float | None) -> str:
+    return " and ".join(role for role, value in ((candidate, candidate_value), (TEACHER, teacher_value)) if not value)
 
 
-def _ratio(rule: str, ratio: float, most: float, found: str) -> Rule:
+def _ratio(rule: str, ratio: float, most: float, description: str) -> Rule:
     passed = ratio <= most
     within = "within" if passed else "over"
-    detail = f"{rule.capitalize()}: {found} {ratio:.3f} is {within} the limit of {most:.3f}."
+    detail = f"{rule.capitalize()}: {description} {ratio:.3f} is {within} the limit of {most:.3f}."
     return Rule(rule, passed, detail, observed=ratio, threshold=most)
 
 

@@ -22,11 +22,11 @@ def headline(rules: Sequence[Rule], metric: MetricName, margin: float, candidate
     """
     form, names = METRICS[metric], [rule.rule for rule in rules]
     failing = [rule.rule for rule in rules if not rule.passed]
-    whom = "" if candidate == STUDENT else "control, trained without the teacher: "
+    prefix = "" if candidate == STUDENT else "control, trained without the teacher: "
     if failing:
         decided = f"rejected by {', '.join(failing)}"
     else:
         size = f"{100 * margin:g} {'%' if form.relative or not form.style.endswith('%') else 'points'}"
         decided = f"approved: within {size} of its teacher{' and of the champion' if compared else ''} by {form.title}"
-    left_out = [] if compared or "quality-against-champion" in names else [UNCOMPARED]
-    return "; ".join([f"{whom}{decided}", *left_out])
+    notes = [] if compared or "quality-against-champion" in names else [UNCOMPARED]
+    return "; ".join([f"{prefix}{decided}", *notes])

@@ -22,7 +22,7 @@ Interval = tuple[float, float]
 POWER = 0.8
 RARE = 0.1  # the smallest share of examples whose loss must be detected
 STEP = 1e-6  # of the finite difference for the slope of `shown`
-NOTHING = 1e-12  # a variance below this share of the squares that it is a difference of is rounding
+ROUNDING = 1e-12  # a variance below this share of the squares that it is a difference of is rounding
 
 
 def wilson(right: float, count: float, confidence: float) -> Interval:
@@ -58,8 +58,8 @@ def _upper_score(wins: int, losses: int, count: int, confidence: float) -> float
         # equation, with `middle` its linear coefficient.
         middle = -wins - losses + (2 * count - wins + losses) * difference
         root = math.sqrt(max(middle**2 + 8 * count * losses * difference * (1 - difference), 0.0))
-        other = (root - middle) / (4 * count)  # the most likely share of losses at this difference
-        variance = max(count * (2 * other + difference * (1 - difference)), 0.0)
+        loss_share = (root - middle) / (4 * count)  # the most likely share of losses at this difference
+        variance = max(count * (2 * loss_share + difference * (1 - difference)), 0.0)
         return quantile * math.sqrt(variance) - (count * difference - (wins - losses))
 
     # If no answers differ, the observed value is a root, too; no end is nearer to it than a tenth of least_score().
@@ -87,29 +87,29 @@ class Moments:
 class Ratio:
     """A ratio of two sums, as coefficients (K,) of the columns, and a monotone function `shown` of it."""
 
-    above: FloatArray
-    below: FloatArray
+    numerator: FloatArray
+    denominator: FloatArray
     shown: Callable[[FloatArray], FloatArray]
 
     @property
     def used(self) -> NDArray[np.intp]:
         """The columns with a coefficient; others may be NaN (not measured) and must not reach this ratio."""
-        return np.flatnonzero((self.above != 0) | (self.below != 0))
+        return np.flatnonzero((self.numerator != 0) | (self.denominator != 0))
 
     def value(self, sums: Moments) -> tuple[FloatArray, FloatArray]:
         """The ratio before `shown`, and its linearised standard error (Cochran 1977, section 6.4), (...) each."""
         used = self.used
-        above, below = self.above[used], self.below[used]
+        numerator, denominator = self.numerator[used], self.denominator[used]
         first, second = sums.first[..., used], sums.second[..., used[:, None], used]
         with np.errstate(divide="ignore", invalid="ignore"):
-            total = first @ below
-            ratio: FloatArray = np.asarray((first @ above) / total)
-            residual = above - ratio[..., None] * below
+            total = first @ denominator
+            ratio: FloatArray = np.asarray((first @ numerator) / total)
+            residual = numerator - ratio[..., None] * denominator
             squares = np.einsum("...i,...j,...ij->...", residual, residual, second)
             scale = np.einsum("...i,...ii->...", residual**2, second)
             # The sum of squared residuals is computed from sums of products, so for two equal models it is the
             # rounding error of large numbers, about 1e-16 of them and of either sign.
-            squares = np.where(squares > NOTHING * scale, squares, 0.0)
+            squares = np.where(squares > ROUNDING * scale, squares, 0.0)
             return ratio, np.asarray(np.sqrt(squares) / np.abs(total))
 
 
@@ -142,9 +142,9 @@ def ratio_interval(
         half = student_t(examples - 1, confidence) * error
         low, high = min(low, -half), max(high, half)
     # All ends are of the ratio itself and go through `shown` last: it is monotone, so they stay ends.
-    below, at, above = (float(ratio.shown(np.array(point + step))) for step in (low, 0.0, high))
-    slope = (float(ratio.shown(np.array(point + STEP))) - at) / STEP
-    return at, (below, above), slope * max(corrected, alike)
+    lower, value, upper = (float(ratio.shown(np.array(point + step))) for step in (low, 0.0, high))
+    slope = (float(ratio.shown(np.array(point + STEP))) - value) / STEP
+    return value, (lower, upper), slope * max(corrected, alike)
 
 
 def _resampled_ends(
@@ -165,27 +165,27 @@ def _resampled_ends(
     return min(low, -most * spread), max(high, -least * spread)
 
 
-def fieller(above: FloatArray, below: FloatArray, confidence: float) -> Interval | None:
+def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -> Interval | None:
     """The interval of a ratio of two means of paired differences (Fieller 1954); None if it is unbounded.
 
     It contains each ratio r for which a t-test does not reject that `above - r * below` has mean 0. If the mean of
     `below` does not differ significantly from 0, any ratio may be true, and there is no interval.
 
     Args:
-        above: per-example differences, (N,).
-        below: per-example differences of the same examples, (N,).
+        numerator: per-example differences, (N,).
+        denominator: per-example differences of the same examples, (N,).
         confidence: level of the two-sided interval.
     """
-    count = len(above)
-    (of_above, both), (_, of_below) = np.cov(above, below) / count
-    first, second = float(above.mean()), float(below.mean())
+    count = len(numerator)
+    (numerator_variance, covariance), (_, denominator_variance) = np.cov(numerator, denominator) / count
+    first, second = float(numerator.mean()), float(denominator.mean())
     square = student_t(count - 1, confidence) ** 2
     # (first - r second)^2 = square * (of_above - 2 r both + r^2 of_below), a quadratic in r
-    leading, middle = second**2 - square * of_below, first * second - square * both
-    inside = middle**2 - leading * (first**2 - square * of_above)
-    if not leading > NOTHING * second**2:
+    leading, middle = second**2 - square * denominator_variance, first * second - square * covariance
+    discriminant = middle**2 - leading * (first**2 - square * numerator_variance)
+    if not leading > ROUNDING * second**2:
         return None
-    half = math.sqrt(max(inside, 0.0))  # negative only by rounding
+    half = math.sqrt(max(discriminant, 0.0))  # negative only by rounding
     return float((middle - half) / leading), float((middle + half) / leading)
 
 
@@ -198,11 +198,11 @@ def student_t(freedom: float, confidence: float) -> float:
 
 def _alike_standard_error(ratio: Ratio, table: FloatArray, weights: FloatArray, point: float) -> tuple[float, float]:
     """The standard error if all examples vary alike per prediction, and the effective number of examples."""
-    used, real = ratio.used, weights > 0
-    parts, coefficients = table[:, used], (ratio.above - point * ratio.below)[used]
+    columns, real = ratio.used, weights > 0
+    parts, coefficients = table[:, columns], (ratio.numerator - point * ratio.denominator)[columns]
     residual, scale = parts @ coefficients, np.abs(parts) @ np.abs(coefficients)
-    residual = np.where(np.abs(residual) > math.sqrt(NOTHING) * scale, residual, 0.0)
-    total = abs(float(parts.sum(axis=0) @ ratio.below[used]))
+    residual = np.where(np.abs(residual) > math.sqrt(ROUNDING) * scale, residual, 0.0)
+    total = abs(float(parts.sum(axis=0) @ ratio.denominator[columns]))
     spread = float(np.std(residual[real] / weights[real], ddof=1))
     return spread * math.sqrt(float(np.sum(weights**2))) / total, max(effective_number(weights), 2.0)
 

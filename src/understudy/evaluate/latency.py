@@ -31,11 +31,11 @@ def rounds(
     for turn in range(-WARM_UP, repeats):
         first = turn % len(roles)
         for role in roles[first:] + roles[:first]:
-            taken = _seconds(modules[role], inputs[role])
+            elapsed = _seconds(modules[role], inputs[role])
             if turn >= 0:
-                seconds[role].append(taken)
+                seconds[role].append(elapsed)
         tick()
-    return {role: np.array(taken) * 1000 for role, taken in seconds.items()}
+    return {role: np.array(elapsed) * 1000 for role, elapsed in seconds.items()}
 
 
 def _seconds(module: nn.Module, inputs: Tensor) -> float:
@@ -51,7 +51,7 @@ def latency(milliseconds: FloatArray, teacher: FloatArray, batch_size: int) -> L
 
     Args:
         milliseconds: of each round, (n,).
-        teacher: those of the teacher that the student is held against, in the same rounds.
+        teacher: those of the teacher that the student is compared with, in the same rounds.
         batch_size: examples of each round.
     """
     median = float(np.median(milliseconds))

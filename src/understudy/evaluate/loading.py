@@ -49,8 +49,8 @@ def load_models(
         UnderstudyError: a folder's files do not match its description.
     """
     if spread is None:
-        whole = {role: load_model(folder, descriptions[role], device) for role, folder in folders.items()}
-        return {role: narrowed(model, kind) for role, model in whole.items()}
+        models = {role: load_model(folder, descriptions[role], device) for role, folder in folders.items()}
+        return {role: narrowed(model, kind) for role, model in models.items()}
     return {role: _in_shards(folder, descriptions[role], spread, kind) for role, folder in folders.items()}
 
 

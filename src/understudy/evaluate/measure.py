@@ -23,7 +23,7 @@ from understudy.evaluate.answers import Results, by_role, full_precision
 from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency, rounds
 from understudy.evaluate.loading import kind_of, load_models
-from understudy.evaluate.metrics import TARGETS, FloatArray, collects_answers, of_slices
+from understudy.evaluate.metrics import TARGETS, FloatArray, collects_answers, slice_metric
 from understudy.evaluate.reference import reference_teacher
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
 from understudy.evaluate.shares import WHOLE, Share
@@ -61,7 +61,7 @@ def measure(
     device: str,
     progress: Progress,
     records: Path | None = None,
-    known: Mapping[str, Path] | None = None,
+    cached_results: Mapping[str, Path] | None = None,
     share: Share = WHOLE,
 ) -> None:
     """Measure models on the test split. A model whose logits are NaN does not stop the others: its metrics are null.
@@ -77,29 +77,33 @@ def measure(
         device: cpu or cuda.
         progress: called with the amount done, the total, and the unit.
         records: the folder of the records behind the examples; needed if a model takes images of another shape.
-        known: by role, files of earlier results; those models are only timed.
+        cached_results: by role, files of earlier results; those models are only timed.
         share: this rank's share of the batches; unless it is WHOLE there must be a process group of all ranks.
 
     Raises:
         InputError: the test split is empty, or a model does not compute in the recipe's precision.
     """
-    described, on = json.loads((examples / "examples.json").read_text(encoding="utf-8")), torch.device(device)
-    kinds = trusted_descriptions(models, recipe.models, examples)
-    modules = load_models(models, kinds, on, share.spread, kind_of(recipe.evaluate.precision, on))
-    before = {role: answers.read(path) for role, path in (known or {}).items()}
-    size, labels = answers.batch_size(recipe.evaluate.batch_size, described), len(described.get("labels", ()))
-    with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
-        _check_precision(modules, splits, on, recipe.evaluate.precision)
-        steps = _steps(progress, _batches(splits, size, before, models) + WARM_UP + recipe.evaluate.latency.repeats)
-        results = _results(modules, splits, before, size, labels, on, steps, share, collects_answers(recipe.task))
-        costs = _costs(modules, splits, recipe, on, lambda: steps(1), share)
+    facts, target_device = json.loads((examples / "examples.json").read_text(encoding="utf-8")), torch.device(device)
+    descriptions = trusted_descriptions(models, recipe.models, examples)
+    modules = load_models(
+        models, descriptions, target_device, share.spread, kind_of(recipe.evaluate.precision, target_device)
+    )
+    earlier = {role: answers.read(path) for role, path in (cached_results or {}).items()}
+    size, labels = answers.batch_size(recipe.evaluate.batch_size, facts), len(facts.get("labels", ()))
+    with splits_by_role(descriptions, examples, records, folder, recipe.evaluate.stride) as splits:
+        _check_precision(modules, splits, target_device, recipe.evaluate.precision)
+        steps = _steps(progress, _batches(splits, size, earlier, models) + WARM_UP + recipe.evaluate.latency.repeats)
+        results = _results(
+            modules, splits, earlier, size, labels, target_device, steps, share, collects_answers(recipe.task)
+        )
+        costs = _costs(modules, splits, recipe, target_device, lambda: steps(1), share)
     if share.rank == 0:
-        machine = hardware(on, recipe.evaluate.precision, share)
-        _keep(folder, results, before)
-        said = _measures(
+        machine = hardware(target_device, recipe.evaluate.precision, share)
+        _keep(folder, results, earlier)
+        contents = _measures(
             models, digests, recipe, examples, splits[next(iter(recipe.all_teachers))], results, costs, machine
         )
-        _write(folder, *said, trivial_results(examples))
+        _write(folder, *contents, trivial_results(examples))
 
 
 def _check_precision(
@@ -108,10 +112,10 @@ def _check_precision(
     device: torch.device,
     precision: EvaluatePrecision,
 ) -> None:
-    """Check that all models compute in bf16. A training checks its model, but no champion or earlier model.
+    """Check that all models compute in bf16: a training checks only its own model, not champions or earlier models.
 
     Raises:
-        InputError: one does not.
+        InputError: a model does not.
     """
     if precision == "fp32":
         return
@@ -139,11 +143,11 @@ def _measures(
     machine: Hardware,
 ) -> tuple[Measures, dict[str, FloatArray]]:
     """The contents of measures.json and of per_example.npz."""
-    described, per_example = read_facts(examples), _per_example(split, results)
+    facts, per_example = read_facts(examples), _per_example(split, results)
     if collects_answers(recipe.task):
         per_example[TARGETS] = evaluated_task(recipe.task).targets(examples, "test").astype(np.float64)
-    found, groups = quality(per_example, list(models), recipe.metrics), _groups(split, examples, described)
-    teacher = reference_teacher(recipe, {role: found[role]["metrics"] for role in found})
+    qualities, groups = quality(per_example, list(models), recipe.metrics), _groups(split, examples, facts)
+    teacher = reference_teacher(recipe, {role: qualities[role]["metrics"] for role in qualities})
     speed = {
         role: latency(cost.rounds, costs[teacher].rounds, recipe.evaluate.latency.batch_size)
         for role, cost in costs.items()
@@ -152,41 +156,42 @@ def _measures(
         "task": recipe.task,
         "split": "test",
         "examples": len(split.tokens),
-        "data": {key: value for key, value in described.items() if key in ("counts", "skipped")},
+        "data": {key: value for key, value in facts.items() if key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
         "reference": teacher,
         "confidence": CONFIDENCE,
         "hardware": machine,
         "models": {
-            role: _of_model(models[role], digests[role], found[role], costs[role], speed[role]) for role in models
+            role: _model_measures(models[role], digests[role], qualities[role], costs[role], speed[role])
+            for role in models
         },
-        "slices": slices(per_example, list(models), of_slices(recipe.gate_metric), groups),
-        "confusion": _confusion(results[STUDENT], described.get("labels", ())) if STUDENT in results else None,
+        "slices": slices(per_example, list(models), slice_metric(recipe.gate_metric), groups),
+        "confusion": _confusion(results[STUDENT], facts.get("labels", ())) if STUDENT in results else None,
     }
     return measures, per_example
 
 
-def _batches(splits: Mapping[str, TestSplit], size: int, before: Mapping[str, Results], roles: Iterable[str]) -> int:
+def _batches(splits: Mapping[str, TestSplit], size: int, earlier: Mapping[str, Results], roles: Iterable[str]) -> int:
     """The number of batches to predict; a token of each completion counts as one."""
-    return sum(answers.step_count(splits[role], size) for role in roles if role not in before)
+    return sum(answers.step_count(splits[role], size) for role in roles if role not in earlier)
 
 
 def _steps(progress: Progress, total: int) -> Callable[[int], None]:
     """A callback that reports a number of further batches as done."""
     done = 0
 
-    def more(batches: int) -> None:
+    def advance(batches: int) -> None:
         nonlocal done
         done += batches
         progress(done, total, "batches")
 
-    return more
+    return advance
 
 
 def _results(
     modules: Mapping[str, nn.Module],
     splits: Mapping[str, TestSplit],
-    before: Mapping[str, Results],
+    earlier: Mapping[str, Results],
     size: int,
     labels: int,
     device: torch.device,
@@ -197,22 +202,22 @@ def _results(
     """Results of all models, with earlier ones reused."""
     settings = (size, device, labels, tick, share)
     return {
-        role: before.get(role) or answers.results(module, splits[role], *settings, collect=collect)
+        role: earlier.get(role) or answers.results(module, splits[role], *settings, collect=collect)
         for role, module in modules.items()
     }
 
 
 def _per_example(split: TestSplit, results: Mapping[str, Results]) -> dict[str, FloatArray]:
     """The weights of the examples, and the results by model."""
-    found = {"weights.tokens": split.tokens.astype(np.float64), "weights.bytes": split.bytes.astype(np.float64)}
-    for role, of_model in results.items():
-        found |= by_role(role, of_model)
-    return found
+    arrays = {"weights.tokens": split.tokens.astype(np.float64), "weights.bytes": split.bytes.astype(np.float64)}
+    for role, model_results in results.items():
+        arrays |= by_role(role, model_results)
+    return arrays
 
 
-def _keep(folder: Path, results: Mapping[str, Results], before: Mapping[str, Results]) -> None:
+def _keep(folder: Path, results: Mapping[str, Results], earlier: Mapping[str, Results]) -> None:
     """Write the new results."""
-    for role in results.keys() - before.keys():
+    for role in results.keys() - earlier.keys():
         answers.write(folder, role, results[role])
 
 
@@ -223,16 +228,16 @@ def _write(
     np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example, **trivial)
 
 
-def _of_model(path: Path, digest: str, found: Quality, costs: Costs, speed: Latency) -> ModelMeasures:
+def _model_measures(path: Path, digest: str, quality: Quality, costs: Costs, speed: Latency) -> ModelMeasures:
     """All measurements of a model, in the order of measures.json."""
     return {
         "digest": digest,
         "parameters": costs.parameters,
         "flops": costs.flops,
         "bytes": weight_bytes(path),
-        "metrics": found["metrics"],
-        "intervals": found["intervals"],
-        "calibration": found["calibration"],
+        "metrics": quality["metrics"],
+        "intervals": quality["intervals"],
+        "calibration": quality["calibration"],
         "latency": speed,
     }
 
@@ -251,8 +256,8 @@ def hardware(device: torch.device, kind: str, share: Share = WHOLE) -> Hardware:
 
 
 def _processor() -> str:
-    described = Path("/proc/cpuinfo")
-    lines = described.read_text(encoding="utf-8").splitlines() if described.exists() else []
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
 
@@ -272,24 +277,24 @@ def _costs(
     share: Share,
 ) -> dict[str, Costs]:
     """Inference costs of all models, by role; empty on a rank that waits while the first one times them."""
-    timed = recipe.evaluate.latency
+    settings = recipe.evaluate.latency
 
-    def turn() -> None:
+    def tick_together() -> None:
         if share.spread is None:  # waiting ranks have heartbeats, too
             share.meet()
         tick()
 
     if share.rank and share.spread is None:
-        for _ in range(WARM_UP + timed.repeats):
-            turn()
+        for _ in range(WARM_UP + settings.repeats):
+            tick_together()
         return {}
-    inputs = {role: torch.from_numpy(splits[role].sample(timed.batch_size)).to(device) for role in modules}
+    inputs = {role: torch.from_numpy(splits[role].sample(settings.batch_size)).to(device) for role in modules}
     flops = {role: flops_per_example(module, inputs[role]) for role, module in modules.items()}
     with torch.inference_mode(), full_precision():
-        times = rounds(modules, inputs, timed.repeats, turn)
+        times = rounds(modules, inputs, settings.repeats, tick_together)
     return {role: Costs(parameter_count(modules[role]), flops[role], times[role]) for role in modules}
 
 
-def _confusion(found: Results, labels: Sequence[str]) -> Confusion | None:
-    counts = found[CONFUSION]
+def _confusion(results: Results, labels: Sequence[str]) -> Confusion | None:
+    counts = results[CONFUSION]
     return {"labels": list(labels), "counts": counts.astype(int).tolist()} if counts.size else None

@@ -87,7 +87,7 @@ class Metric:
 
     relative: differences are shares of the other model's value, not absolute. style: a format specification. ratio:
     the two sums of which the metric is the quotient, up to a constant, and shown: a monotone function of that
-    quotient. A metric of sums without a ratio has no interval for the gate. of_answers: a function of the scores of
+    quotient. A metric of sums without a ratio has no interval for the gate. from_answers: a function of the scores of
     some examples, instead of sums; values: the range of its values.
     """
 
@@ -98,7 +98,7 @@ class Metric:
     relative: bool = True
     ratio: tuple[str, str] | None = None
     shown: Callable[[FloatArray], FloatArray] = np.asarray
-    of_answers: Callable[[Scores], float] | None = None
+    from_answers: Callable[[Scores], float] | None = None
     values: tuple[float, float] = (0.0, 1.0)
 
     @property
@@ -109,7 +109,7 @@ class Metric:
     @property
     def is_decidable(self) -> bool:
         """Whether the gate may decide by its interval."""
-        return self.ratio is not None or self.of_answers is not None
+        return self.ratio is not None or self.from_answers is not None
 
     def show(self, value: float | None) -> str:
         """The formatted value."""
@@ -143,14 +143,14 @@ METRICS: dict[MetricName, Metric] = {
     "perplexity": Metric(perplexity, "perplexity", ".4g", ratio=("nll", "tokens"), shown=np.exp),
     "bits_per_byte": Metric(bits_per_byte, "bits per byte", ".4f", ratio=("nll", "bytes"), shown=_bits),
     "calibration_error": Metric(calibration_error, "calibration error", ".4f", relative=False),
-    "macro_f1": Metric(None, "macro F1", ".4f", higher_is_better=True, relative=False, of_answers=macro_f1),
+    "macro_f1": Metric(None, "macro F1", ".4f", higher_is_better=True, relative=False, from_answers=macro_f1),
     "matthews": Metric(
         None,
         "Matthews correlation",
         ".4f",
         higher_is_better=True,
         relative=False,
-        of_answers=matthews,
+        from_answers=matthews,
         values=(-1.0, 1.0),
     ),
 }
@@ -158,15 +158,15 @@ METRICS: dict[MetricName, Metric] = {
 
 def collects_answers(task: TaskName) -> bool:
     """Whether a metric of the task is a function of each example's answer, which is then a result of its models."""
-    return any(METRICS[name].of_answers for name in load(task).METRICS)
+    return any(METRICS[name].from_answers for name in load(task).METRICS)
 
 
-def of_slices(name: MetricName) -> MetricName:
+def slice_metric(name: MetricName) -> MetricName:
     """The metric of slices by label; a metric of answers compares labels, and a slice has one."""
-    return "accuracy" if METRICS[name].of_answers else name
+    return "accuracy" if METRICS[name].from_answers else name
 
 
-def of_table(name: MetricName, table: FloatArray) -> float:
+def table_metric(name: MetricName, table: FloatArray) -> float:
     """A metric of sums over rows of `columns`; NaN or infinite if it was not measured."""
     function = METRICS[name].compute
     assert function is not None
@@ -183,16 +183,16 @@ def measured(
         Unmeasured: the model has no results, or results of other examples.
     """
     metric, table = METRICS[name], columns(per_example, role)
-    if metric.of_answers is None:
-        return of_table(name, table if rows is None else table[rows])
+    if metric.from_answers is None:
+        return table_metric(name, table if rows is None else table[rows])
     scores = collected(per_example, role)
-    return metric.of_answers(scores if rows is None else {name: part[rows] for name, part in scores.items()})
+    return metric.from_answers(scores if rows is None else {name: part[rows] for name, part in scores.items()})
 
 
 def value(
     name: MetricName, per_example: Mapping[str, Any], role: str, rows: NDArray[np.intp] | None = None
 ) -> float | None:
-    """The same; None if it was not measured."""
+    """The metric as in measured(); None if it was not measured."""
     try:
         number = measured(name, per_example, role, rows)
     except Uncollected:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
-from understudy.evaluate.metrics import METRICS, FloatArray, Metric, of_slices
+from understudy.evaluate.metrics import METRICS, FloatArray, Metric, slice_metric
 from understudy.evaluate.statistics import Difference
 from understudy.recipe import MetricName
 from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
@@ -76,7 +76,7 @@ def draw(
         if any(model["calibration"] for model in models.values()):
             figures["calibration"] = calibration_plot(models)
         if measures["slices"]:
-            metric = METRICS[of_slices(measures["gate_metric"])]
+            metric = METRICS[slice_metric(measures["gate_metric"])]
             figures["slices"] = slice_plot(measures["slices"], list(models), metric)
         return {title: png(figure) for title, figure in figures.items()}
 
@@ -87,19 +87,19 @@ def difference_plot(differences: Mapping[str, Difference], metric: Metric, margi
     axes = figure.add_subplot()
     scale = 1 if _is_plain(metric) else 100
     worse = -1 if metric.higher_is_better else 1
-    for place, (other, seen) in enumerate(differences.items()):
-        ends = [[scale * (seen.observed - seen.low)], [scale * (seen.high - seen.observed)]]
-        colour = COLOURS.get(other, GREY)
-        _points(axes, [scale * seen.observed], [place], other, xerr=np.array(ends).clip(0), color=colour)
-    lowest = min([0.0, worse * margin, *(seen.low for seen in differences.values())]) * scale
-    highest = max([0.0, worse * margin, *(seen.high for seen in differences.values())]) * scale
-    room = 0.12 * (highest - lowest) or 1.0
-    limits = (lowest - room, highest + room)
+    for row, (role, difference) in enumerate(differences.items()):
+        ends = [[scale * (difference.observed - difference.low)], [scale * (difference.high - difference.observed)]]
+        colour = COLOURS.get(role, GREY)
+        _points(axes, [scale * difference.observed], [row], role, xerr=np.array(ends).clip(0), color=colour)
+    lowest = min([0.0, worse * margin, *(difference.low for difference in differences.values())]) * scale
+    highest = max([0.0, worse * margin, *(difference.high for difference in differences.values())]) * scale
+    padding = 0.12 * (highest - lowest) or 1.0
+    limits = (lowest - padding, highest + padding)
     edge = worse * margin * scale
     axes.axvspan(edge, limits[0] if worse < 0 else limits[1], color=RED, alpha=0.07, linewidth=0)
     axes.axvline(edge, color=RED, linewidth=1, linestyle=(0, (4, 3)))
     axes.axvline(0, color="#475569", linewidth=1)
-    axes.set_yticks(range(len(differences)), [f"student − {other}" for other in differences])
+    axes.set_yticks(range(len(differences)), [f"student − {role}" for role in differences])
     axes.set_ylim(len(differences) - 0.4, -0.6)
     axes.set_xlim(*limits)
     axes.grid(visible=False, axis="y")
@@ -124,8 +124,8 @@ def quality_plot(models: Mapping[str, ModelMeasures], name: MetricName) -> Figur
         for role, value in measured.items():
             interval = models[role]["intervals"][name]
             ends = np.array([[value - interval[0]], [interval[1] - value]]).clip(0) if interval else None
-            aside = ASIDE.get(role, 0) * (values[role] * 5 if is_wide else right_end)
-            _points(axes, [values[role] + aside], [value], role, yerr=ends, color=COLOURS.get(role, GREY), label=role)
+            offset = ASIDE.get(role, 0) * (values[role] * 5 if is_wide else right_end)
+            _points(axes, [values[role] + offset], [value], role, yerr=ends, color=COLOURS.get(role, GREY), label=role)
         axes.set_xlabel(title)
     _percent(left, metric)
     left.set_ylabel(f"{metric.title} ({'higher' if metric.higher_is_better else 'lower'} is better)")
@@ -189,16 +189,16 @@ def calibration_plot(models: Mapping[str, ModelMeasures]) -> Figure:
     for (upper, lower), role in zip(grid.T, roles, strict=True):
         colour = COLOURS.get(role, GREY)
         bins = models[role]["calibration"]
-        filled = [one for one in bins if one["weight"]]
-        confidence, accuracy = [one["confidence"] for one in filled], [one["accuracy"] for one in filled]
-        sizes = [12 + 160 * one["weight"] for one in filled]
+        filled = [entry for entry in bins if entry["weight"]]
+        confidence, accuracy = [entry["confidence"] for entry in filled], [entry["accuracy"] for entry in filled]
+        sizes = [12 + 160 * entry["weight"] for entry in filled]
         upper.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         upper.plot(confidence, accuracy, color=colour, linewidth=1.2, alpha=0.6)
         upper.scatter(confidence, accuracy, s=sizes, color=colour, linewidths=0)
         upper.set_title(role)
         upper.set(xlim=(-0.04, 1.04), ylim=(-0.06, 1.08))
         edges = np.linspace(0, 1, len(bins) + 1)
-        lower.bar(edges[:-1], [one["weight"] for one in bins], width=0.9 / len(bins), align="edge", color=colour)
+        lower.bar(edges[:-1], [entry["weight"] for entry in bins], width=0.9 / len(bins), align="edge", color=colour)
         lower.set_xlabel("confidence")
         lower.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     grid[0][0].set_ylabel("share right")
@@ -211,19 +211,21 @@ def slice_plot(slices: Sequence[Mapping[str, Any]], roles: Sequence[str], metric
     shown = list(slices)
     if len(shown) > SLICES:
         direction = 1 if metric.higher_is_better else -1
-        shown = sorted((one for one in shown if one[STUDENT] is not None), key=lambda one: direction * one[STUDENT])
+        shown = sorted(
+            (entry for entry in shown if entry[STUDENT] is not None), key=lambda entry: direction * entry[STUDENT]
+        )
         shown = shown[:SLICES]
     figure = _figure(1.1 + (0.14 + 0.085 * len(roles)) * len(shown))
     axes = figure.add_subplot()
-    for place in range(0, len(shown), 2):
-        axes.axhspan(place - 0.5, place + 0.5, color="#f1f5f9", linewidth=0, zorder=0)
+    for row in range(0, len(shown), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="#f1f5f9", linewidth=0, zorder=0)
     axes.grid(visible=False, axis="y")
     shift = (np.arange(len(roles)) - (len(roles) - 1) / 2) * 0.85 / len(roles)
     for offset, role in zip(shift, roles, strict=True):
-        points = [(one[role], place + offset) for place, one in enumerate(shown) if one[role] is not None]
-        values, places = [value for value, _ in points], [place for _, place in points]
-        _points(axes, values, places, role, color=COLOURS.get(role, GREY), label=role)
-    axes.set_yticks(range(len(shown)), [f"{_short(one['slice'])}  ({one['examples']:,})" for one in shown])
+        points = [(entry[role], row + offset) for row, entry in enumerate(shown) if entry[role] is not None]
+        values, rows = [value for value, _ in points], [row for _, row in points]
+        _points(axes, values, rows, role, color=COLOURS.get(role, GREY), label=role)
+    axes.set_yticks(range(len(shown)), [f"{_short(entry['slice'])}  ({entry['examples']:,})" for entry in shown])
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0, labelcolor="#1e293b")
     axes.set_xlabel(metric.title)
@@ -245,8 +247,8 @@ def _points(axes: Axes, x: Sequence[float], y: Sequence[float], role: str, **sty
 
 def _measured(models: Mapping[str, ModelMeasures], name: MetricName) -> dict[str, float]:
     """The metric of each model that has one."""
-    found = {role: model["metrics"].get(name) for role, model in models.items()}
-    return {role: value for role, value in found.items() if value is not None}
+    values = {role: model["metrics"].get(name) for role, model in models.items()}
+    return {role: value for role, value in values.items() if value is not None}
 
 
 def _is_plain(metric: Metric) -> bool:

@@ -35,7 +35,7 @@ class Rule:
     threshold: float | None = None
 
     @property
-    def told(self) -> RuleOutcome:
+    def outcome(self) -> RuleOutcome:
         """The outcome as in verdict.json."""
         return {
             "rule": self.rule,
@@ -64,68 +64,70 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
         Unmeasured: there is no reliable interval, one model has no usable results, or there are too few examples.
     """
     if not METRICS[metric].is_decidable:
-        raise Unmeasured(f"no interval of the {METRICS[metric].title} is to be relied on; let the gate compare nll")
-    found = bootstrap.difference(metric, role, other, confidence)
-    if found.few:  # too few examples fail closed, as all missing measurements do
-        raise Unmeasured(found.few)
-    return _oriented(found, metric)
+        raise Unmeasured(f"no interval of the {METRICS[metric].title} is reliable; let the gate compare nll")
+    difference = bootstrap.difference(metric, role, other, confidence)
+    if difference.few:  # too few examples fail closed, as all missing measurements do
+        raise Unmeasured(difference.few)
+    return _oriented(difference, metric)
 
 
-def _oriented(found: Difference, metric: MetricName) -> Loss:
+def _oriented(difference: Difference, metric: MetricName) -> Loss:
     if METRICS[metric].higher_is_better:
-        return Loss(-found.observed, -found.high, -found.low, found.smallest)
-    return Loss(found.observed, found.low, found.high, found.smallest)
+        return Loss(-difference.observed, -difference.high, -difference.low, difference.smallest)
+    return Loss(difference.observed, difference.low, difference.high, difference.smallest)
 
 
 def against_model(
-    bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate, role: Candidate = STUDENT
+    bootstrap: Bootstrap, measured: Loss, metric: MetricName, other: str, gate: Gate, role: Candidate = STUDENT
 ) -> Rule:
     """Whether a loss above the margin is ruled out."""
     form = METRICS[metric]
-    margin, smallest = (form.show_difference(number).lstrip("+") for number in (gate.margin, seen.smallest))
+    margin, smallest = (form.show_difference(number).lstrip("+") for number in (gate.margin, measured.smallest))
     # Only the upper end counts. A loss within the margin proves nothing: at a true loss of the margin half of all
     # test sets show one.
-    passed = seen.high <= gate.margin + ROUNDING
-    detail = _compared(bootstrap, seen, metric, (role, other), gate.confidence)
+    passed = measured.high <= gate.margin + ROUNDING
+    detail = _compared(bootstrap, measured, metric, (role, other), gate.confidence)
     detail += f"its upper end is {'within' if passed else 'over'} the margin of {margin}."
-    if not passed and seen.low <= gate.margin < seen.smallest:  # neither side of the margin is ruled out
+    if not passed and measured.low <= gate.margin < measured.smallest:  # neither side of the margin is ruled out
         detail += " This test set is too small to see a loss of the margin: the smallest it could have seen is "
         detail += f"{smallest}."
-    return Rule(f"quality-against-{other}", passed, detail, seen.observed, (seen.low, seen.high), gate.margin)
+    interval = (measured.low, measured.high)
+    return Rule(f"quality-against-{other}", passed, detail, measured.observed, interval, gate.margin)
 
 
 def against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rule:
     """Whether the student is not significantly worse than its control."""
     name = "quality-against-control"
     try:
-        seen = _oriented(bootstrap.difference(metric, STUDENT, CONTROL, gate.confidence), metric)
+        measured = _oriented(bootstrap.difference(metric, STUDENT, CONTROL, gate.confidence), metric)
     except Unmeasured as error:
         return failed(name, 0.0, str(error))
-    passed = seen.low <= 0
-    if not math.isfinite(seen.low + seen.high):  # a difference that few examples carry shows neither to be worse
+    passed = measured.low <= 0
+    # A difference that few examples carry shows neither to be worse.
+    if not math.isfinite(measured.low + measured.high):
         few = "too few test examples carry the difference to tell how large it is"
-        return Rule(name, passed, f"{few.capitalize()}.", seen.observed) if passed else failed(name, 0.0, few)
-    detail = _compared(bootstrap, seen, metric, (STUDENT, CONTROL), gate.confidence)
+        return Rule(name, passed, f"{few.capitalize()}.", measured.observed) if passed else failed(name, 0.0, few)
+    detail = _compared(bootstrap, measured, metric, (STUDENT, CONTROL), gate.confidence)
     detail += (
         "it is not known to be worse than the same model trained without the teacher."
         if passed
         else ("its lower end is above 0: the student is worse than the same model trained without the teacher.")
     )
-    return Rule(name, passed, detail, seen.observed, (seen.low, seen.high), 0.0)
+    return Rule(name, passed, detail, measured.observed, (measured.low, measured.high), 0.0)
 
 
 def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate, role: Candidate = STUDENT) -> Rule:
     """Whether the candidate is significantly better than the trivial predictor."""
     name = f"quality-against-{TRIVIAL}"
     try:
-        seen = loss(bootstrap, metric, TRIVIAL, gate.confidence, role)
+        measured = loss(bootstrap, metric, TRIVIAL, gate.confidence, role)
     except Unmeasured as error:
         return failed(name, 0.0, str(error))
-    passed = seen.high < 0
-    detail = _compared(bootstrap, seen, metric, (role, TRIVIAL), gate.confidence)
+    passed = measured.high < 0
+    detail = _compared(bootstrap, measured, metric, (role, TRIVIAL), gate.confidence)
     detail += "its upper end is below 0." if passed else f"its upper end is not below 0: the {role} may have learned "
     detail += "" if passed else "nothing but how frequent the answers are."
-    return Rule(name, passed, detail, seen.observed, (seen.low, seen.high), 0.0)
+    return Rule(name, passed, detail, measured.observed, (measured.low, measured.high), 0.0)
 
 
 def above_minimum(
@@ -141,7 +143,7 @@ def above_minimum(
     # few may miss a tenth of the population altogether.
     if bootstrap.examples < least_examples(confidence) or not math.isfinite(low + high):
         return failed("minimum", minimum, f"{bootstrap.examples} test examples are too few to tell")
-    if form.of_answers and (few := bootstrap.too_few(metric, (low, high), confidence)):
+    if form.from_answers and (few := bootstrap.too_few(metric, (low, high), confidence)):
         return failed("minimum", minimum, few)
     passed = low >= minimum - ROUNDING if form.higher_is_better else high <= minimum + ROUNDING
     end, reached = ("lower" if form.higher_is_better else "upper"), ("reaches" if passed else "does not reach")
@@ -155,12 +157,14 @@ def failed(rule: str, threshold: float | None, reason: str) -> Rule:
     return Rule(rule, passed=False, detail=f"Not passed, because {reason.rstrip('.')}.", threshold=threshold)
 
 
-def _compared(bootstrap: Bootstrap, seen: Loss, metric: MetricName, roles: tuple[str, str], confidence: float) -> str:
+def _compared(
+    bootstrap: Bootstrap, measured: Loss, metric: MetricName, roles: tuple[str, str], confidence: float
+) -> str:
     (role, other), form = roles, METRICS[metric]
-    mine, value = (form.show(bootstrap.value(metric, one)) for one in roles)
-    observed, low, high = (form.show_difference(number) for number in (seen.observed, seen.low, seen.high))
+    value, other_value = (form.show(bootstrap.value(metric, model)) for model in roles)
+    observed, low, high = (form.show_difference(number) for number in (measured.observed, measured.low, measured.high))
     name = "trivial predictor" if other == TRIVIAL else other
     return (
-        f"{form.heading}: {role} {mine}, {name} {value}; loss {observed}, "
+        f"{form.heading}: {role} {value}, {name} {other_value}; loss {observed}, "
         f"{100 * confidence:g} % interval {low} to {high}; "
     )

@@ -1,4 +1,4 @@
-"""The teacher that the student is held against, where a recipe has several."""
+"""The teacher that the student is compared with, where a recipe has several."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from understudy.recipe.roles import TEACHER
 
 
 def reference_teacher(recipe: Recipe, metrics: Mapping[str, Mapping[MetricName, float | None]]) -> str:
-    """The name of the teacher that the student is held against: gate.teacher, or the best by the gate's metric.
+    """The name of the teacher that the student is compared with: gate.teacher, or the best by the gate's metric.
 
     Args:
         recipe: the run's.
@@ -24,19 +24,19 @@ def reference_teacher(recipe: Recipe, metrics: Mapping[str, Mapping[MetricName, 
     return best(measured, key=measured.__getitem__) if measured else names[0]
 
 
-def in_role_of_teacher(measures: Measures, per_example: Mapping[str, Any]) -> tuple[Measures, dict[str, Any]]:
-    """Measures and per-example results with the role `teacher` for the teacher that the student is held against."""
+def reference_as_teacher(measures: Measures, per_example: Mapping[str, Any]) -> tuple[Measures, dict[str, Any]]:
+    """Measures and per-example results with the role `teacher` for the teacher that the student is compared with."""
     name = measures.get("reference", TEACHER)
     models = {_role(role, name): model for role, model in measures["models"].items()}
-    slices = [{_role(key, name): value for key, value in each.items()} for each in measures["slices"]]
-    renamed = {".".join((_role(role, name), rest)): value for role, rest, value in _parts(per_example)}
+    slices = [{_role(key, name): value for key, value in metrics.items()} for metrics in measures["slices"]]
+    renamed = {".".join((_role(role, name), array_name)): value for role, array_name, value in _parts(per_example)}
     changed: Measures = {**measures, "models": models, "slices": slices}
     return changed, renamed
 
 
-def in_roles(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+def renamed_roles(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Values by role, with the role `teacher` for the one of a name."""
-    return {_role(role, name): value for role, value in found.items()}
+    return {_role(role, name): value for role, value in values.items()}
 
 
 def _role(role: str, name: str) -> str:

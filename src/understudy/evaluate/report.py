@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from understudy.evaluate.cautions import meaning
 from understudy.evaluate.completions import Completed
 from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered, RuleOutcome, Verdict
-from understudy.evaluate.metrics import METRICS, Metric, Unmeasured, of_slices, three_digits
+from understudy.evaluate.metrics import METRICS, Metric, Unmeasured, slice_metric, three_digits
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.worst import Example
@@ -94,10 +94,10 @@ def write(
         examples: the student's worst examples.
         completions: the models' completions of documents.
     """
-    others = _others(measures, per_example)
-    bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *others]))
+    compared_roles = _compared_roles(measures, per_example)
+    bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *compared_roles]))
     names = _names(measures, verdict)
-    differences = _differences(bootstrap, others, verdict)
+    differences = _differences(bootstrap, compared_roles, verdict)
     plots = draw(measures, verdict, histories, differences)
     _keep(plots, folder / "plots")
     text = _template().render(
@@ -105,11 +105,11 @@ def write(
         recipe_yaml=yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True),
         task=load(measures["task"]),
         measures=measures,
-        sliced=METRICS[of_slices(measures["gate_metric"])],
+        sliced=METRICS[slice_metric(measures["gate_metric"])],
         verdict=verdict,
         names=names,
         tiles=_tiles(measures, verdict, differences),
-        comparisons={other: _comparisons(bootstrap, names, other, verdict) for other in others},
+        comparisons={role: _comparisons(bootstrap, names, role, verdict) for role in compared_roles},
         plots=_encoded(plots),
         lineage=lineage,
         profiles=profiles,
@@ -128,16 +128,16 @@ def mistakes(confusion: Confusion | None) -> list[tuple[str, str, int]]:
     if confusion is None:
         return []
     labels, counts = confusion["labels"], confusion["counts"]
-    found = [
+    errors = [
         (label, answer, counts[row][column])
         for row, label in enumerate(labels)
         for column, answer in enumerate(labels)
         if row != column and counts[row][column]
     ]
-    return sorted(found, key=lambda mistake: -mistake[2])[:MISTAKES]
+    return sorted(errors, key=lambda mistake: -mistake[2])[:MISTAKES]
 
 
-def _others(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
+def _compared_roles(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
     """The models that the student is compared with; a foreign champion has per-example results, and no measures."""
     answered = {name.partition(".")[0] for name in per_example}
     teachers = [role for role in measures["models"] if role not in ROLES]
@@ -156,10 +156,10 @@ def _names(measures: Measures, verdict: Verdict) -> list[MetricName]:
     return sorted(names, key=lambda name: name != verdict["metric"])
 
 
-def _differences(bootstrap: Bootstrap, others: Sequence[str], verdict: Verdict) -> dict[str, Difference]:
+def _differences(bootstrap: Bootstrap, roles: Sequence[str], verdict: Verdict) -> dict[str, Difference]:
     """The student minus each other model by the gate's metric, if it is finite."""
-    found = {other: _difference(bootstrap, verdict["metric"], other, verdict) for other in others}
-    return {other: difference for other, difference in found.items() if difference}
+    differences = {role: _difference(bootstrap, verdict["metric"], role, verdict) for role in roles}
+    return {role: difference for role, difference in differences.items() if difference}
 
 
 def _kinds(profiles: Mapping[str, Profile]) -> list[Kind]:
@@ -240,23 +240,25 @@ def _in_its_unit(value: float | None, rule: RuleOutcome, metric: Metric) -> str:
     return metric.show_difference(value) if rule["rule"].startswith("quality") else f"{three_digits(value)} ×"
 
 
-def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Verdict) -> Difference | None:
+def _difference(bootstrap: Bootstrap, name: MetricName, role: str, verdict: Verdict) -> Difference | None:
     try:
-        found = bootstrap.difference(name, STUDENT, other, verdict["confidence"])
+        difference = bootstrap.difference(name, STUDENT, role, verdict["confidence"])
     except Unmeasured:
         return None
-    return found if math.isfinite(found.low) and math.isfinite(found.high) else None
+    return difference if math.isfinite(difference.low) and math.isfinite(difference.high) else None
 
 
-def _comparisons(bootstrap: Bootstrap, names: Sequence[MetricName], other: str, verdict: Verdict) -> list[Comparison]:
+def _comparisons(bootstrap: Bootstrap, names: Sequence[MetricName], role: str, verdict: Verdict) -> list[Comparison]:
     rows = []
     for name in names:
-        metric, seen = METRICS[name], _difference(bootstrap, name, other, verdict)
-        if seen is None:
+        metric, difference = METRICS[name], _difference(bootstrap, name, role, verdict)
+        if difference is None:
             rows.append(Comparison(metric.title, "not measured", "—", "—"))
             continue
-        interval = f"{metric.show_difference(seen.low)} to {metric.show_difference(seen.high)}"
-        rows.append(Comparison(metric.title, metric.show_difference(seen.observed), interval, meaning(seen, metric)))
+        interval = f"{metric.show_difference(difference.low)} to {metric.show_difference(difference.high)}"
+        rows.append(
+            Comparison(metric.title, metric.show_difference(difference.observed), interval, meaning(difference, metric))
+        )
     return rows
 
 
@@ -280,8 +282,12 @@ def _tiles(measures: Measures, verdict: Verdict, differences: Mapping[str, Diffe
     return tiles
 
 
-def _recovered(seen: Recovered) -> tuple[str, str, str]:
-    if seen["share"] is None or seen["interval"] is None:
+def _recovered(recovered: Recovered) -> tuple[str, str, str]:
+    if recovered["share"] is None or recovered["interval"] is None:
         return "gap recovered", "no gap", "to the teacher"
-    low, high = (f"{100 * end:.0f}".replace("-", "−") for end in seen["interval"])
-    return "gap recovered", f"{100 * seen['share']:.0f} %".replace("-", "−"), f"{low} to {high} %, control to teacher"
+    low, high = (f"{100 * end:.0f}".replace("-", "−") for end in recovered["interval"])
+    return (
+        "gap recovered",
+        f"{100 * recovered['share']:.0f} %".replace("-", "−"),
+        f"{low} to {high} %, control to teacher",
+    )

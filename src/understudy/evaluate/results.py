@@ -18,26 +18,26 @@ QUARTERS = ("shortest quarter", "second quarter", "third quarter", "longest quar
 def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequence[MetricName]) -> dict[str, Quality]:
     """The quality of each model, by its role."""
     bootstrap = Bootstrap(per_example, roles)
-    found: dict[str, Quality] = {}
+    by_role: dict[str, Quality] = {}
     for role in roles:
-        found[role] = {
+        by_role[role] = {
             "metrics": {name: value(name, per_example, role) for name in names},
             "intervals": {name: _interval(bootstrap, name, role) for name in names},
             "calibration": bins(per_example, role),
         }
-    return found
+    return by_role
 
 
 def slices(
     per_example: Mapping[str, Any], roles: Sequence[str], name: MetricName, groups: Mapping[str, NDArray[np.intp]]
 ) -> list[Mapping[str, str | float | None]]:
     """The metric by slice of the test split; `groups` has the rows of each slice. Empty slices are left out."""
-    found: list[Mapping[str, str | float | None]] = []
+    rows_by_slice: list[Mapping[str, str | float | None]] = []
     for group, rows in groups.items():
         if len(rows):
             values = {role: value(name, per_example, role, rows) for role in roles}
-            found.append({"slice": group, "examples": len(rows), **values})
-    return found
+            rows_by_slice.append({"slice": group, "examples": len(rows), **values})
+    return rows_by_slice
 
 
 def by_label(labels: NDArray[np.int64], names: Sequence[str]) -> dict[str, NDArray[np.intp]]:

@@ -41,9 +41,9 @@ class Scores:
             self.answers[examples] = answers
         np.add.at(self.nll, examples, nll)
         np.add.at(self.correct, examples, correct)
-        place = (examples, bin_of(confidence))
+        index = (examples, bin_of(confidence))
         for part, values in (("count", np.ones_like(confidence)), ("sum", confidence), ("correct", correct)):
-            np.add.at(self.confidence[part], place, values)
+            np.add.at(self.confidence[part], index, values)
 
     def arrays(self) -> dict[str, FloatArray]:
         """The sums by name; in per_example.npz the model's role is a prefix."""
@@ -75,9 +75,9 @@ def predicted(
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
     confusion = np.zeros((labels, labels), dtype=np.int64)
     if labels:
-        known = ~correct.isnan().cpu().numpy()
-        taken_for = logits.argmax(dim=-1).cpu().numpy()
-        np.add.at(confusion, (batch.targets[known], taken_for[known]), 1)
+        is_measured = ~correct.isnan().cpu().numpy()
+        answer = logits.argmax(dim=-1).cpu().numpy()
+        np.add.at(confusion, (batch.targets[is_measured], answer[is_measured]), 1)
     chosen = None
     if answers:
         chosen = logits.argmax(dim=-1).double().masked_fill(correct.isnan(), torch.nan)[real].cpu().numpy()

@@ -39,18 +39,18 @@ class Comparison:
     @property
     def allowed(self) -> FloatArray:
         """The tolerance of each example, in nats."""
-        found: FloatArray = TOLERANCES[self.precision] * (self.predictions + np.abs(self.measured))
-        return found
+        tolerances: FloatArray = TOLERANCES[self.precision] * (self.predictions + np.abs(self.measured))
+        return tolerances
 
     @property
     def shares(self) -> FloatArray:
         """Each difference as a share of its tolerance."""
-        found: FloatArray = np.abs(self.served - self.measured) / self.allowed
-        return found
+        ratios: FloatArray = np.abs(self.served - self.measured) / self.allowed
+        return ratios
 
     @property
-    def holds(self) -> bool:
-        """Whether all differences are within the tolerance; NaN is not."""
+    def is_within_tolerance(self) -> bool:
+        """Whether all differences are within the tolerance; a NaN is not."""
         return bool(np.all(self.shares <= 1))
 
     @property
@@ -74,10 +74,10 @@ def chosen(predictions: NDArray[np.int64]) -> list[int]:
     Args:
         predictions: number of predictions of each example; the split is not empty.
     """
-    places = np.unique(np.linspace(0, len(predictions) - 1, EXAMPLES).astype(int)).tolist()
-    found, left = list[int](), PREDICTIONS
-    for place in places:
-        if predictions[place] <= left:
-            found.append(place)
-            left -= int(predictions[place])
-    return found or [int(predictions.argmin())]
+    candidates = np.unique(np.linspace(0, len(predictions) - 1, EXAMPLES).astype(int)).tolist()
+    selected, remaining = list[int](), PREDICTIONS
+    for index in candidates:
+        if predictions[index] <= remaining:
+            selected.append(index)
+            remaining -= int(predictions[index])
+    return selected or [int(predictions.argmin())]

@@ -11,28 +11,28 @@ import torch.distributed as dist
 
 from understudy.parallel.apply import Spread
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Share:
-    """A rank's share: the batches `rank`, `rank + of`, `rank + 2 * of`, ..."""
+    """A rank's share: the batches `rank`, `rank + world_size`, `rank + 2 * world_size`, ..."""
 
     rank: int = 0
-    of: int = 1
+    world_size: int = 1
     spread: Spread | None = None
     """How models are sharded over the ranks; None if each rank has whole models."""
 
-    def gathered(self, found: Found | None) -> list[Found]:
+    def gathered(self, result: Result | None) -> list[Result]:
         """The results of one round in rank order, without idle ranks; empty on all ranks but the first."""
-        everything: list[Found | None] = [found] * self.of
-        if self.of > 1:
-            dist.gather_object(found, everything if self.rank == 0 else None)
-        return [one for one in everything if one is not None] if self.rank == 0 else []
+        results: list[Result | None] = [result] * self.world_size
+        if self.world_size > 1:
+            dist.gather_object(result, results if self.rank == 0 else None)
+        return [item for item in results if item is not None] if self.rank == 0 else []
 
     def meet(self) -> None:
         """Wait for the other ranks."""
-        if self.of > 1:
+        if self.world_size > 1:
             dist.barrier()
 
 

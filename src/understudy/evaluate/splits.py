@@ -15,7 +15,7 @@ from understudy.models.facts import Description, read_facts
 def splits_by_role(
     models: Mapping[str, Description], examples: Path, records: Path | None, scratch: Path, stride: int | None = None
 ) -> Iterator[dict[str, TestSplit]]:
-    """The same examples in the same order for every model.
+    """The test split by role: the same examples in the same order, in the shape that each model takes.
 
     Args:
         models: the models' descriptions, by role.
@@ -32,10 +32,10 @@ def splits_by_role(
     split = task.test_split(examples, facts, facts, stride, None, None)
     if not len(split.tokens):
         raise InputError("data.test: the test split is empty, so nothing can be measured; give it a larger share")
-    with TemporaryDirectory(dir=scratch) as aside:
-        found = {}
+    with TemporaryDirectory(dir=scratch) as temporary:
+        splits = {}
         for role, description in models.items():
-            folder = Path(aside) / role
+            folder = Path(temporary) / role
             folder.mkdir()
-            found[role] = task.test_split(examples, facts, description, stride, records, folder)
-        yield found
+            splits[role] = task.test_split(examples, facts, description, stride, records, folder)
+        yield splits

@@ -39,21 +39,21 @@ from understudy.evaluate.intervals import (
     student_t,
     wilson,
 )
-from understudy.evaluate.metrics import METRICS, TARGETS, Metric, Unmeasured, collected, columns, measured, of_table
+from understudy.evaluate.metrics import METRICS, TARGETS, Metric, Unmeasured, collected, columns, measured, table_metric
 from understudy.recipe import MetricName
 
 RESAMPLES = 10_000
 SEED = 0
 CELLS = 2**21  # counts in a chunk: 16 MiB for each of its three arrays
-WHOLE = 4  # columns before the calibration gaps: nll, right answers, predictions, bytes
+TOTALS = 4  # columns before the calibration gaps: nll, right answers, predictions, bytes
 
 
 @dataclass(frozen=True)
 class Difference:
     """The difference of two models, model - other; a share of the other's value for relative metrics.
 
-    smallest: the smallest true difference that these examples could have shown. few: why they are too few to decide,
-    if they are.
+    smallest: the smallest true difference that these examples could have shown. few: the reason why they are too few to
+    decide, if they are.
     """
 
     observed: float
@@ -95,25 +95,25 @@ class Bootstrap:
         An infinite loss is NaN here: it has no interval, and numpy warns of its products.
         """
         tables = list(self._tables.values())
-        columns = np.hstack([tables[0][:, 2:WHOLE], *(table[:, :2] for table in tables)])
+        columns = np.hstack([tables[0][:, 2:TOTALS], *(table[:, :2] for table in tables)])
         return np.where(np.isinf(columns), np.nan, columns)
 
     @cached_property
     def _moments(self) -> Moments:
         """The sums of all columns, and of all products of two, over every resample."""
         size = self._columns.shape[1]
-        rows, others = np.triu_indices(size)
-        products = self._columns[:, rows] * self._columns[:, others]
+        rows, columns = np.triu_indices(size)
+        products = self._columns[:, rows] * self._columns[:, columns]
         sums = resampled_sums(np.hstack([self._columns, products]), *self._draws)
         second = np.empty((len(sums), size, size))
-        second[:, rows, others] = second[:, others, rows] = sums[:, size:]
+        second[:, rows, columns] = second[:, columns, rows] = sums[:, size:]
         return Moments(sums[:, :size], second)
 
     @cached_property
     def _calibration_errors(self) -> dict[str, FloatArray]:
         """Each model's calibration error in every resample."""
         tables = self._tables.values()
-        sums = resampled_sums(np.hstack([self._columns[:, :1], *(table[:, WHOLE:] for table in tables)]), *self._draws)
+        sums = resampled_sums(np.hstack([self._columns[:, :1], *(table[:, TOTALS:] for table in tables)]), *self._draws)
         gaps = np.split(sums[:, 1:], len(tables), axis=1)
         return {role: np.abs(part).sum(axis=1) / sums[:, 0] for role, part in zip(self._tables, gaps, strict=True)}
 
@@ -125,49 +125,51 @@ class Bootstrap:
         """
         if role not in self._tables:
             raise Unmeasured(self.unusable.get(role, f"there are no per-example results of the {role}"))
-        if METRICS[name].of_answers:
+        if METRICS[name].from_answers:
             return measured(name, self._per_example, role)
-        found = of_table(name, self._tables[role])
-        if not np.isfinite(found):
+        result = table_metric(name, self._tables[role])
+        if not np.isfinite(result):
             is_infinite = np.isposinf(self._tables[role][:, 0].sum())
-            why = "is infinite: it gives what is there a probability of 0" if is_infinite else "was not measured"
-            raise Unmeasured(f"the {role}'s {METRICS[name].title} {why}")
-        return found
+            reason = "is infinite: a target has a probability of 0" if is_infinite else "was not measured"
+            raise Unmeasured(f"the {role}'s {METRICS[name].title} {reason}")
+        return result
 
     def interval(self, name: MetricName, role: str, confidence: float) -> Interval:
         """The interval of one model's metric."""
         value, metric = self.value(name, role), METRICS[name]
-        if metric.of_answers:
+        if metric.from_answers:
             low, high = self._widest(metric, value, self._resampled(name, role), confidence)
             return max(low, metric.values[0]), min(high, metric.values[1])
         if metric.ratio is None:
             return percentiles(self._calibration_errors[role], confidence)
         if name == "accuracy" and self._is_binary(role):
             return wilson(value * self.examples, self.examples, confidence)
-        above, below = (self._column(part, role) for part in metric.ratio)
-        _, ends, _ = self._ratio(Ratio(above, below, metric.shown), confidence)
+        numerator, denominator = (self._column(part, role) for part in metric.ratio)
+        _, ends, _ = self._ratio(Ratio(numerator, denominator, metric.shown), confidence)
         return ends
 
     def difference(self, name: MetricName, role: str, other: str, confidence: float) -> Difference:
         """The paired difference role - other with its confidence interval."""
-        mine, theirs, metric = self.value(name, role), self.value(name, other), METRICS[name]
-        if metric.relative and theirs == 0:
+        value, other_value, metric = self.value(name, role), self.value(name, other), METRICS[name]
+        if metric.relative and other_value == 0:
             raise Unmeasured(f"the {other}'s {metric.title} is 0: no share of it can be taken")
-        if metric.of_answers:
-            many = self._resampled(name, role) - self._resampled(name, other)
-            ends = self._widest(metric, mine - theirs, many, confidence)
-            smallest = max(smallest_detectable(float(many.std(ddof=1)), confidence), self._unseen(metric, confidence))
+        if metric.from_answers:
+            differences = self._resampled(name, role) - self._resampled(name, other)
+            ends = self._widest(metric, value - other_value, differences, confidence)
+            smallest = max(
+                smallest_detectable(float(differences.std(ddof=1)), confidence), self._unseen(metric, confidence)
+            )
             few = self.too_few(name, ends, confidence)
-            return Difference(mine - theirs, *ends, smallest, few)
+            return Difference(value - other_value, *ends, smallest, few)
         if metric.ratio is None:
-            many = self._calibration_errors[role] - self._calibration_errors[other]
-            smallest = smallest_detectable(float(many.std(ddof=1)), confidence)
-            return Difference(mine - theirs, *percentiles(many, confidence), smallest)
+            differences = self._calibration_errors[role] - self._calibration_errors[other]
+            smallest = smallest_detectable(float(differences.std(ddof=1)), confidence)
+            return Difference(value - other_value, *percentiles(differences, confidence), smallest)
         if name == "accuracy" and self._is_binary(role) and self._is_binary(other):
             return self._paired_answers(role, other, confidence)
-        found, ends, error = self._ratio(self._compared(metric, role, other), confidence)
+        observed, ends, error = self._ratio(self._compared(metric, role, other), confidence)
         few = self.too_few(name, ends, confidence)
-        return Difference(found, *ends, smallest_detectable(error, confidence), few)
+        return Difference(observed, *ends, smallest_detectable(error, confidence), few)
 
     def share(
         self, role: str, start: str, end: str, name: MetricName, confidence: float
@@ -177,37 +179,39 @@ class Bootstrap:
         None if start and end do not differ significantly.
         """
         part, _ = METRICS[name].ratio or ("", "")
-        for one in (role, start, end):
-            self.value(name, one)
+        for model in (role, start, end):
+            self.value(name, model)
         if not part:
             raise Unmeasured(f"the {METRICS[name].title} is no ratio of sums")
-        at = ("nll", "correct").index(part)
-        above, below = (self._tables[one][:, at] - self._tables[start][:, at] for one in (role, end))
-        interval = fieller(above, below, confidence)
-        return (float(above.sum() / below.sum()), interval) if interval else None
+        column = ("nll", "correct").index(part)
+        numerator, denominator = (
+            self._tables[model][:, column] - self._tables[start][:, column] for model in (role, end)
+        )
+        interval = fieller(numerator, denominator, confidence)
+        return (float(numerator.sum() / denominator.sum()), interval) if interval else None
 
     def _resampled(self, name: MetricName, role: str) -> FloatArray:
         """The values of a metric of answers in every resample, (R,)."""
         if (name, role) not in self._scored:
-            function = METRICS[name].of_answers
+            function = METRICS[name].from_answers
             assert function is not None
             self._scored[name, role] = resampled_values(function, collected(self._per_example, role), *self._draws)
         return self._scored[name, role]
 
-    def _widest(self, metric: Metric, value: float, many: FloatArray, confidence: float) -> Interval:
+    def _widest(self, metric: Metric, value: float, resampled: FloatArray, confidence: float) -> Interval:
         """The interval of a metric of answers, or of a difference of two."""
-        low, high = percentiles(many, confidence)
+        low, high = percentiles(resampled, confidence)
         unseen = self._unseen(metric, confidence) / 2
-        half = unseen + math.hypot(student_t(self.examples - 1, confidence) * float(many.std(ddof=1)), unseen)
+        half = unseen + math.hypot(student_t(self.examples - 1, confidence) * float(resampled.std(ddof=1)), unseen)
         return min(low, value - half), max(high, value + half)
 
     def _unseen(self, metric: Metric, confidence: float) -> float:
-        """The difference that two models may have which agree on all examples, all of it in the rarest label."""
+        """The largest difference of two models that agree on all examples: one that only the rarest label shows."""
         least, most = metric.values
-        return (most - least) / len(self._of_labels) * least_score(int(self._of_labels.min()), confidence)
+        return (most - least) / len(self._label_counts) * least_score(int(self._label_counts.min()), confidence)
 
     @cached_property
-    def _of_labels(self) -> NDArray[np.intp]:
+    def _label_counts(self) -> NDArray[np.intp]:
         """The number of examples of each label that has any."""
         return np.unique(self._per_example[TARGETS], return_counts=True)[1]
 
@@ -223,32 +227,34 @@ class Bootstrap:
         """The difference of two models as one ratio of sums, so that it is tested as one (Fieller 1954)."""
         assert metric.ratio is not None
         part, unit = metric.ratio
-        above = self._column(part, role) - self._column(part, other)
+        numerator = self._column(part, role) - self._column(part, other)
         if metric.shown is np.exp:  # a quotient of exponentials is the exponential of the difference
-            return Ratio(above, self._column(unit, other), np.expm1)
-        return Ratio(above, self._column(part if metric.relative else unit, other), np.asarray)
+            return Ratio(numerator, self._column(unit, other), np.expm1)
+        return Ratio(numerator, self._column(part if metric.relative else unit, other), np.asarray)
 
     def _column(self, part: str, role: str) -> FloatArray:
-        place = {"tokens": 0, "bytes": 1}.get(part)
-        if place is None:
-            place = 2 + 2 * list(self._tables).index(role) + ("nll", "correct").index(part)
+        index = {"tokens": 0, "bytes": 1}.get(part)
+        if index is None:
+            index = 2 + 2 * list(self._tables).index(role) + ("nll", "correct").index(part)
         column = np.zeros(self._columns.shape[1])
-        column[place] = 1
+        column[index] = 1
         return column
 
     def _ratio(self, ratio: Ratio, confidence: float) -> tuple[float, Interval, float]:
         return ratio_interval(ratio, self._columns, self._columns[:, 0], self._moments, confidence)
 
     def too_few(self, name: MetricName, ends: Interval, confidence: float) -> str:
-        """Why so few examples cannot decide anything, whatever their interval; empty if they can.
+        """The reason why the examples are too few to decide, whatever their interval; empty if they suffice.
 
         A metric of answers may be decided by the examples of the rarest label alone.
         """
-        least, count, of = least_examples(confidence), self.examples, ""
-        if METRICS[name].of_answers:
-            count, of = int(self._of_labels.min()), " of the rarest label"
+        least, count, suffix = least_examples(confidence), self.examples, ""
+        if METRICS[name].from_answers:
+            count, suffix = int(self._label_counts.min()), " of the rarest label"
         if count < least:
-            return f"{count} test examples{of} are too few to tell: it takes {least} to see a loss in a tenth of them"
+            return (
+                f"{count} test examples{suffix} are too few to tell: it takes {least} to see a loss in a tenth of them"
+            )
         if not np.isfinite(ends).all():
             return "too few test examples carry the difference to tell how large it is"
         return ""

@@ -19,7 +19,7 @@ Shortfall = tuple[tuple[str, ...], str]
 
 
 def shortfalls(task: RecipeTask, metric: MetricName, gate: Gate, examples: int) -> Iterator[Shortfall]:
-    """The demands of the gate that so many test examples cannot meet, however good the student is."""
+    """The gate's requirements that no student can meet with this number of test examples."""
     if metric == "accuracy" and gate.minimum is not None and gate.minimum >= 1:
         yield ("gate", "minimum"), "no test set can show that every answer would be right; ask for less, such as 0.99"
     elif metric != "accuracy" and gate.minimum == 0:
@@ -48,32 +48,32 @@ def detectable_loss(examples: int, confidence: float) -> float:
     good and differs in DIFFERING of its answers. At a confidence of 95 % it is 0.038 for 360 images, 0.02 for 1,165.
     """
     # Tango's variance grows with the difference to be ruled out, which adds z^2 / 2n to Wald's interval.
-    equal, least = math.sqrt(DIFFERING / examples), least_score(examples, confidence)
-    return max(least, smallest_detectable(equal, confidence) + least / 2)
+    standard_error, least = math.sqrt(DIFFERING / examples), least_score(examples, confidence)
+    return max(least, smallest_detectable(standard_error, confidence) + least / 2)
 
 
-def indistinct(others: int, examples: int, confidence: float, noun: str) -> str:
-    """Why a perfect student could not be distinguished from one label for all examples; empty if it could.
+def indistinct(other_labels: int, examples: int, confidence: float, noun: str) -> str:
+    """The reason why a perfect student cannot be told from a predictor of the most frequent label; empty if it can.
 
     Args:
-        others: test examples whose label is not the most frequent one in training.
+        other_labels: test examples whose label is not the most frequent one in training.
         examples: all test examples.
         confidence: the gate's.
         noun: an example in words.
     """
     # Tango's interval excludes 0 if the score test at 0 rejects, which is McNemar's: wins > z^2 without a loss.
     least = math.floor(NormalDist().inv_cdf((1 + confidence) / 2) ** 2) + 1
-    if others >= least:
+    if other_labels >= least:
         return ""
-    takes = f"it takes {least} or more of {examples}" if least <= examples else f"it takes more test {noun}s"
+    requirement = f"it takes {least} or more of {examples}" if least <= examples else f"it takes more test {noun}s"
     return (
-        f"{others} of {examples} test {noun}s have another label than the one that is the most frequent in training: "
-        f"even a student that is always right could not be told from a predictor that always says that one; {takes}"
+        f"{other_labels} of {examples} test {noun}s have another label than the most frequent one in training: even a "
+        f"student that is always right could not be told from a predictor that always gives that one; {requirement}"
     )
 
 
 def too_rare(counts: Mapping[str, int], confidence: float, noun: str) -> str:
-    """Why no student can be judged by a metric that the rarest label may decide alone; empty if one can.
+    """The reason why the rarest label has too few examples for a metric that it may decide alone; empty if not.
 
     Args:
         counts: the number of test examples by label.
@@ -92,16 +92,16 @@ def too_rare(counts: Mapping[str, int], confidence: float, noun: str) -> str:
 
 def _answers(gate: Gate, examples: int, noun: str) -> Iterator[Shortfall]:
     """The shortfalls for accuracy, where each example is right or wrong."""
-    sure = f"at a confidence of {100 * gate.confidence:g} %"
+    level = f"at a confidence of {100 * gate.confidence:g} %"
     if gate.margin > 0 and examples < (least := least_answers(gate.margin, gate.confidence)):
         loss = f"a loss of more than {100 * gate.margin:g} points"
-        why = f"{examples} test {noun}s cannot rule out {loss} {sure}, not even "
+        why = f"{examples} test {noun}s cannot rule out {loss} {level}, not even "
         yield ("gate", "margin"), f"{why}for a student that answers all of them as the teacher does: {_it_takes(least)}"
     if gate.minimum is None or gate.minimum >= 1:
         return
     least = max(least_answers(1 - gate.minimum, gate.confidence), least_examples(gate.confidence))
     if examples < least:
-        why = f"{examples} test {noun}s cannot show an accuracy of {100 * gate.minimum:g} % {sure}, not even "
+        why = f"{examples} test {noun}s cannot show an accuracy of {100 * gate.minimum:g} % {level}, not even "
         yield ("gate", "minimum"), f"{why}for a student that is always right: {_it_takes(least)}"
 
 

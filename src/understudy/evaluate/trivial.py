@@ -42,10 +42,10 @@ def _scores(shares: FloatArray, targets: NDArray[Any], ends: NDArray[Any], *, an
     """Sums by example; each example ends at one of `ends`."""
     scores, likeliest = Scores(len(ends), answers=answers), int(shares.argmax())
     for start, chunk in _chunks(targets):
-        places = np.searchsorted(ends, np.arange(start, start + len(chunk)), side="right")
+        examples = np.searchsorted(ends, np.arange(start, start + len(chunk)), side="right")
         confidence = np.full(len(chunk), shares[likeliest])
-        right = (chunk == likeliest).astype(np.float64)
-        scores.add(places, -np.log(shares[chunk]), right, confidence, np.full(len(chunk), float(likeliest)))
+        correct = (chunk == likeliest).astype(np.float64)
+        scores.add(examples, -np.log(shares[chunk]), correct, confidence, np.full(len(chunk), float(likeliest)))
     return scores
 
 

@@ -38,7 +38,7 @@ class Example:
     number: int
     """Index in the test split, from 0."""
     record: str = ""
-    """The beginning of the SHA-256 of the record's content, which is that of its file, if it has one."""
+    """The beginning of the SHA-256 of the record's content, for a record from a file the file's."""
     picture: str = ""
     """A PNG in base64."""
     text: str = ""
@@ -58,10 +58,10 @@ def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list
     facts = read_facts(examples)
     if "student.nll" not in per_example or "teacher.nll" not in per_example:
         return []
-    found = (_wrong if "labels" in facts else _behind)(examples, facts, per_example)
-    places = sorted(example.number for example in found)
-    ids = dict(zip(places, ids_at(records, "test", places), strict=True))
-    return [replace(example, record=ids[example.number][:DIGITS]) for example in found]
+    examples_shown = (_wrong if "labels" in facts else _largest_gaps)(examples, facts, per_example)
+    numbers = sorted(example.number for example in examples_shown)
+    ids = dict(zip(numbers, ids_at(records, "test", numbers), strict=True))
+    return [replace(example, record=ids[example.number][:DIGITS]) for example in examples_shown]
 
 
 def _wrong(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
@@ -79,19 +79,19 @@ def _wrong(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list
     ]
 
 
-def _behind(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
+def _largest_gaps(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
     """The texts on which the student is farthest behind its teacher, per byte."""
     length = per_example["weights.bytes"]
     student, teacher = per_example["student.nll"], per_example["teacher.nll"]
-    with np.errstate(invalid="ignore"):  # where both are infinite neither is behind
-        behind = (student - teacher) / np.maximum(length, 1)
+    with np.errstate(invalid="ignore"):  # if both losses are infinite, neither model is behind
+        gaps = (student - teacher) / np.maximum(length, 1)
     return [
         replace(
             _shown(examples, facts, number),
             student=_bits(float(student[number] / length[number])),
             teacher=_bits(float(teacher[number] / length[number])),
         )
-        for number in _first(behind, np.flatnonzero((behind > 0) & (length > 0)))
+        for number in _first(gaps, np.flatnonzero((gaps > 0) & (length > 0)))
     ]
 
 
@@ -102,10 +102,10 @@ def _shown(examples: Path, facts: Facts, number: int) -> Example:
     return Example(number, picture=_png(content))
 
 
-def _first(by: FloatArray, among: Any) -> list[int]:
+def _first(values: FloatArray, candidates: Any) -> list[int]:
     """The examples with the largest values, in descending order; those that were not measured are left out."""
-    measured = among[~np.isnan(by[among])]  # an infinite loss is the worst of all
-    return [int(number) for number in measured[np.argsort(-by[measured], kind="stable")][:MOST]]
+    measured = candidates[~np.isnan(values[candidates])]  # an infinite loss is the worst of all
+    return [int(number) for number in measured[np.argsort(-values[measured], kind="stable")][:MOST]]
 
 
 def _png(image: Any) -> str:
@@ -115,8 +115,8 @@ def _png(image: Any) -> str:
     pixels = np.asarray(image)
     side = pixels.shape[-1]
     pixels = pixels[:, :: -(-side // LARGEST), :: -(-side // LARGEST)]
-    times = -(-SIDE // pixels.shape[-1])
-    pixels = pixels.repeat(times, axis=1).repeat(times, axis=2)
+    scale = -(-SIDE // pixels.shape[-1])
+    pixels = pixels.repeat(scale, axis=1).repeat(scale, axis=2)
     picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG")

@@ -1,4 +1,4 @@
-"""Requests to the Kubernetes API: one connection, readable errors; Away for an outage, Refused for a refusal."""
+"""Requests to the Kubernetes API: one connection, readable errors (Unavailable, Refused)."""
 
 import json
 import time
@@ -23,7 +23,7 @@ NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 Answer = TypeVar("Answer")
 
 
-class Away(UnderstudyError):
+class Unavailable(UnderstudyError):
     """The API server, or a webhook that it calls, does not answer now; it may later."""
 
 
@@ -58,7 +58,7 @@ class Kube:
         """The response as plain JSON; None if the object does not exist.
 
         Raises:
-            Away: the API server does not answer.
+            Unavailable: the API server does not answer.
             Refused: the API server refuses the request.
         """
         try:
@@ -76,7 +76,7 @@ class Kube:
                 return None
             raise _readable(error) from error
         except (HTTPError, OSError, ValueError) as error:  # ValueError: a truncated response
-            raise Away(f"the API server does not answer ({type(error).__name__})") from error
+            raise Unavailable(f"the API server does not answer ({type(error).__name__})") from error
 
     def has_namespace(self) -> bool:
         """Whether the namespace exists, or may not be read: a list in a missing namespace is empty, too."""
@@ -137,13 +137,13 @@ class Kube:
 
     def delete_job(self, kind: JobKind, name: str) -> None:
         """Delete a training job and its pods."""
-        where = self._jobs(kind)
-        self.call(self.custom.delete_namespaced_custom_object, *where, name, propagation_policy="Background")
+        address = self._jobs(kind)
+        self.call(self.custom.delete_namespaced_custom_object, *address, name, propagation_policy="Background")
 
     def training_runtime(self, name: str) -> KubernetesObject | None:
         """A TrainingRuntime of the namespace."""
-        where = (TRAINJOB.group, TRAINJOB.version, self.namespace, "trainingruntimes")
-        runtime: KubernetesObject | None = self.call(self.custom.get_namespaced_custom_object, *where, name)
+        address = (TRAINJOB.group, TRAINJOB.version, self.namespace, "trainingruntimes")
+        runtime: KubernetesObject | None = self.call(self.custom.get_namespaced_custom_object, *address, name)
         return runtime
 
     def pods(self, selector: str) -> list[KubernetesObject]:
@@ -266,7 +266,7 @@ def retry_while_away(question: Callable[[], Answer], watch: Callable[[], None]) 
         watch()
         try:
             return question()
-        except Away:
+        except Unavailable:
             time.sleep(AGAIN)
 
 
@@ -284,7 +284,7 @@ def _readable(error: ApiException) -> UnderstudyError:
     # A webhook that is down appears as a 500 of the API server ("failed calling webhook") and may recover in a moment;
     # one that refuses appears as "denied the request", and will refuse again.
     if error.status in (429, 500, 502, 503, 504) and "denied the request" not in message:
-        return Away(f"the API server cannot answer now ({message})")
+        return Unavailable(f"the API server cannot answer now ({message})")
     if error.status == 403 and " cannot " in message:
         role = "Role understudy-pipeline (for people: understudy-user) of manifests/base/rights.yaml"
         return Refused(f"a permission is missing: {message}; the {role} grants it")

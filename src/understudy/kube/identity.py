@@ -12,7 +12,7 @@ PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": 
 DRIVER = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"}
 """Pods that launch and watch."""
 FETCHES = {"understudy.fetches": "true"}
-"""Those that fetch data and models of a recipe: only they have egress, and the proxy's variables for it."""
+"""Pods that fetch data and models of a recipe: only these have egress, and the proxy's variables for it."""
 RUN, STEP, KEY = "understudy.run", "understudy.step", "understudy.key"
 
 
@@ -31,7 +31,7 @@ class Identity:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels by which it is found."""
+        """The labels that select it."""
         return {**PARTS, RUN: self.run[:63], STEP: self.step, KEY: self.key[:40]}
 
     def metadata(self, queue: str | None, owner: OwnerReference | None) -> Metadata:

@@ -30,8 +30,8 @@ class Line:
     @property
     def location(self) -> str:
         """Its path and number, as editors and compilers write them."""
-        here = Path.cwd()
-        path = self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
+        directory = Path.cwd()
+        path = self.path.relative_to(directory) if self.path.is_relative_to(directory) else self.path
         return f"{path}:{self.number}"
 
 

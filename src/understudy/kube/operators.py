@@ -69,8 +69,8 @@ def other_version(group: str, version: str, serves: frozenset[str]) -> str:
     best = fitting[0]
     if best.component:
         return f"add components/{best.component} to the overlay, behind the others"
-    ours = next(api for api in SERVED if api.group == group and api.version == version)
-    return f"remove components/{ours.component} from the overlay"
+    used_api = next(api for api in SERVED if api.group == group and api.version == version)
+    return f"remove components/{used_api.component} from the overlay"
 
 
 def queueing(kueue: Version, trainer: Version | None, launcher: str) -> str:
@@ -82,7 +82,7 @@ def queueing(kueue: Version, trainer: Version | None, launcher: str) -> str:
             f"Kueue {shown(PYTORCHJOBS_OFF)} and later manages PyTorchJobs only if configured: list "
             "kubeflow.org/pytorchjob in integrations.frameworks of its ConfigMap kueue-manager-config"
         )
-    needed = next((needs for since, needs in TRAINER_OF_KUEUE if kueue >= since), None)
+    needed = next((requirement for since, requirement in TRAINER_OF_KUEUE if kueue >= since), None)
     if needed is None:
         return f"Kueue queues TrainJobs since {shown(TRAINER_OF_KUEUE[-1][0])}: upgrade it, or leave out `queue`"
     if trainer is not None and trainer < needed:

@@ -14,7 +14,7 @@ def owner_now(kube: Kube) -> OwnerReference | None:
     """The owner of this pod, which outlives it: the Workflow of a KFP run, or a Job.
 
     Raises:
-        Away: the API server does not answer now.
+        Unavailable: the API server does not answer now.
     """
     pod = os.environ.get(KFP_POD) or socket.gethostname()
     pod_object = kube.call(kube.core.read_namespaced_pod, pod, kube.namespace)

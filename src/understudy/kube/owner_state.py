@@ -13,7 +13,7 @@ ENDED = {"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"}
 
 
 def why_ended(kube: Kube, owner: OwnerReference) -> str:
-    """Why the owner of a job or a pod no longer needs it; empty while it does.
+    """The reason why the owner of a job or a pod no longer needs it; empty while it does.
 
     Args:
         kube: the namespace.

@@ -145,17 +145,17 @@ def check_mounts(patch: PodPatch, claim: str, mount: str) -> None:
             )
 
 
-def _only(values: Mapping[str, Any], part: Any, where: str) -> None:
+def _only(values: Mapping[str, Any], part: Any, location: str) -> None:
     allowed = part.__annotations__.keys()
     for name in values.keys() - allowed:
         reason = ELSEWHERE.get(name, f"a pool may set {', '.join(sorted(allowed))}; all else is the same in every pool")
-        raise ValueError(f"{where}{name}: a pool cannot set it: {reason}")
+        raise ValueError(f"{location}{name}: a pool cannot set it: {reason}")
 
 
-def _mapping(values: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+def _mapping(values: Mapping[str, Any], name: str, location: str) -> Mapping[str, Any]:
     value = values.get(name, {})
     if not isinstance(value, Mapping):
-        raise ValueError(f"{where}{name}: expected a mapping")
+        raise ValueError(f"{location}{name}: expected a mapping")
     return value
 
 
@@ -170,63 +170,63 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
 
 
 def _check_volume(volume: Volume) -> None:
-    where = f"spec.volumes.{volume['name']}"
+    location = f"spec.volumes.{volume['name']}"
     if volume["name"] in OWN_VOLUMES:
-        raise ValueError(f"{where}: every rank's pod has a volume of this name; choose another")
+        raise ValueError(f"{location}: every rank's pod has a volume of this name; choose another")
     for source in volume.keys() - {"name"} - SOURCES:
         raise ValueError(
-            f"{where}.{source}: could hold credentials, or the node's files; take one of {_listed(SOURCES)}"
+            f"{location}.{source}: could hold credentials, or the node's files; take one of {_listed(SOURCES)}"
         )
     if (volume.get("configMap") or {}).get("name", "").startswith("understudy"):
-        raise ValueError(f"{where}.configMap: only launchers may read it; use another")
+        raise ValueError(f"{location}.configMap: only launchers may read it; use another")
     ephemeral: Any = volume.get("ephemeral") or {}
     if {"dataSource", "dataSourceRef"} & ephemeral.get("volumeClaimTemplate", {}).get("spec", {}).keys():
-        raise ValueError(f"{where}.ephemeral: must not copy another claim; leave out dataSource and dataSourceRef")
-    _check_fields(volume, "V1Volume", where)
+        raise ValueError(f"{location}.ephemeral: must not copy another claim; leave out dataSource and dataSourceRef")
+    _check_fields(volume, "V1Volume", location)
 
 
 def _check_container(container: Mapping[str, Any], volumes: Iterable[str], gpu: str | None) -> None:
-    where = "spec.containers"
+    location = "spec.containers"
     if container.get("name") not in CONTAINERS:
-        raise ValueError(f"{where}: the only container is the ranks'; name it {' or '.join(sorted(CONTAINERS))}")
-    _only(container, ContainerPatch, f"{where}.")
+        raise ValueError(f"{location}: the only container is the ranks'; name it {' or '.join(sorted(CONTAINERS))}")
+    _only(container, ContainerPatch, f"{location}.")
     for variable in container.get("env") or ():
-        _check_variable(variable, f"{where}.env.{variable['name']}")
+        _check_variable(variable, f"{location}.env.{variable['name']}")
     for mount in container.get("volumeMounts") or ():
         if mount["name"] not in volumes:
             raise ValueError(
-                f"{where}.volumeMounts: {mount['name']} is not a volume of this patch; add it to spec.volumes"
+                f"{location}.volumeMounts: {mount['name']} is not a volume of this patch; add it to spec.volumes"
             )
-        _check_fields(mount, "V1VolumeMount", f"{where}.volumeMounts")
-    resources = _mapping(container, "resources", f"{where}.")
+        _check_fields(mount, "V1VolumeMount", f"{location}.volumeMounts")
+    resources = _mapping(container, "resources", f"{location}.")
     for name in [name for part in ("requests", "limits") for name in resources.get(part) or ()]:
         if name in ("cpu", "memory", gpu):
-            raise ValueError(f"{where}.resources: {name} is set in a recipe (resources.<job>); leave it out")
+            raise ValueError(f"{location}.resources: {name} is set in a recipe (resources.<job>); leave it out")
 
 
-def _check_variable(variable: Variable, where: str) -> None:
+def _check_variable(variable: Variable, location: str) -> None:
     if OWN_VARIABLES.match(variable["name"]):
-        raise ValueError(f"{where}: determines what ranks run or which job they join; leave it out")
+        raise ValueError(f"{location}: determines what ranks run or which job they join; leave it out")
     source = variable.get("valueFrom") or {}
     if source.keys() - {"fieldRef", "resourceFieldRef"}:
-        raise ValueError(f"{where}: ranks may not read Secrets or launchers' settings; write the value itself")
+        raise ValueError(f"{location}: ranks may not read Secrets or launchers' settings; write the value itself")
 
 
-def _check_fields(value: Any, kind: str, where: str) -> None:
+def _check_fields(value: Any, kind: str, location: str) -> None:
     """Refuse a field that the Kubernetes type does not have: the API server would drop it silently."""
     from kubernetes import client
 
     if kind.startswith("list["):
         for item in value or ():
-            _check_fields(item, kind.removeprefix("list[").removesuffix("]"), where)
+            _check_fields(item, kind.removeprefix("list[").removesuffix("]"), location)
     if not kind.startswith("V1") or not isinstance(value, Mapping):
         return
     model = getattr(client, kind)
     types = {model.attribute_map[name]: type_name for name, type_name in model.openapi_types.items()}
     for name, inner in value.items():
         if name not in types:
-            raise ValueError(f"{where}.{name}: Kubernetes has no such field here")
-        _check_fields(inner, types[name], f"{where}.{name}")
+            raise ValueError(f"{location}.{name}: Kubernetes has no such field here")
+        _check_fields(inner, types[name], f"{location}.{name}")
 
 
 def _listed(names: Iterable[str]) -> str:

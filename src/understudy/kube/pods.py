@@ -31,7 +31,7 @@ def has_ended(pod: KubernetesObject) -> bool:
 
 
 def unschedulable(pod: KubernetesObject) -> str:
-    """Why the scheduler has no node for a pod; empty otherwise."""
+    """The reason why the scheduler has no node for a pod; empty otherwise."""
     for condition in pod.get("status", {}).get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message") or condition.get("reason"))
@@ -39,7 +39,7 @@ def unschedulable(pod: KubernetesObject) -> str:
 
 
 def image_error(pod: KubernetesObject) -> str:
-    """Why a container's image cannot be pulled; empty without an error so far."""
+    """The reason why a container's image cannot be pulled; empty without an error so far."""
     for container, reason, message in _waiting(pod):
         if reason in BROKEN_IMAGE:
             fix = "push it, or give the pod's ServiceAccount an imagePullSecret"
@@ -48,7 +48,7 @@ def image_error(pod: KubernetesObject) -> str:
 
 
 def start_error(pod: KubernetesObject) -> str:
-    """Why a container that has its image cannot start; empty without an error so far."""
+    """The reason why a container that has its image cannot start; empty without an error so far."""
     for _, reason, message in _waiting(pod):
         if reason in BROKEN_POD:
             return f"{name(pod)} cannot start: {message}"
@@ -80,7 +80,7 @@ def first_pending(pods: Iterable[KubernetesObject]) -> KubernetesObject:
 
 
 def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
-    """Why a pod does not get its volumes or its network, and for how many seconds.
+    """The reason why a pod does not get its volumes or its network, and for how many seconds.
 
     Args:
         events: all events of the pod, the newest last; a pod that got its volumes has a later event.
@@ -99,7 +99,7 @@ def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
 
 
 def death(pods: Iterable[KubernetesObject]) -> str:
-    """Why a job's pods ended, according to Kubernetes: the first failure's reason, exit code and message."""
+    """The reason why a job's pods ended, according to Kubernetes: the first failure's reason, exit code and message."""
     return min(_deaths(pods), default=("", "", ""))[2]
 
 

@@ -43,7 +43,7 @@ def _refusal(events: Sequence[KubernetesObject]) -> list[str]:
 
 
 def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
-    """Why no node could take a pod even if it were empty; empty if one could."""
+    """The reason why no node could take a pod even if it were empty; empty if one could."""
     # Allocatable resources, not free ones: other pods end, but a node does not grow.
     fitting = _matching_nodes(pod, nodes)
     if not fitting:

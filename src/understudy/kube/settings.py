@@ -140,7 +140,7 @@ class Cluster(Settings):
         return value
 
     @model_validator(mode="after")
-    def _check_cache_of_its_own(self) -> "Cluster":
+    def _check_cache_folder(self) -> "Cluster":
         claim = ((self.cache or {}).get("persistentVolumeClaim") or {}).get("claimName")
         if claim == self.claim:
             raise ValueError("cache: the store's claim cannot be the cache: ranks must not write to what others read")
@@ -184,7 +184,7 @@ class Cluster(Settings):
         """Kueue's LocalQueue of a job; None when jobs start at once."""
         return resources.queue or self.queue
 
-    def pool_of(self, resources: Resources, where: str) -> Pool:
+    def pool_of(self, resources: Resources, path: str) -> Pool:
         """The pool that a job names, or the default pool.
 
         Raises:
@@ -194,7 +194,7 @@ class Cluster(Settings):
             return self.default_pool
         if resources.pool not in self.pools:
             raise InputError(
-                f"{where}.pool: this cluster has no pool {resources.pool!r} (it has {_pool_names(self.pools)}); pools "
+                f"{path}.pool: this cluster has no pool {resources.pool!r} (it has {_pool_names(self.pools)}); pools "
                 f"are defined in cluster.yaml, of the ConfigMap {CONFIG}"
             )
         return self.pools[resources.pool]

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
-from understudy.kube.api import Away, Refused
+from understudy.kube.api import Refused, Unavailable
 
 RECOVERY = 60.0  # seconds in which a fault may recover: a registry, a webhook, an image that is pushed late
 UNMOUNTED = 600.0  # the same for volumes: a disk is detached from a dead node after six minutes
@@ -42,7 +42,7 @@ class Retries:
             answer = attempt()
             self._failing_since.pop(request, None)
             return answer
-        except Away as error:
+        except Unavailable as error:
             self._report(f"{error}; the job keeps running, and the launcher retries")
         except (Refused, OSError) as error:  # a server that has just started; a volume that is away for a moment
             if isinstance(error, OSError) and error.errno in FULL:

@@ -54,7 +54,7 @@ CURVE: dict[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """A launcher's observation of a job in a cluster, in one round."""
 
     kind: str
@@ -89,52 +89,52 @@ class JobMetrics(Collector):
         self._info = {"recipe": recipe, "unit": unit}
         self._clock = clock
         self._reported: Mapping[str, object] = {}
-        self._seen: tuple[Seen, float] | None = None
+        self._observed: tuple[Observation, float] | None = None
         self._seconds: dict[str, float] = defaultdict(float)
 
     def report(self, line: Reported) -> None:
         """Record the newest line of the job's metrics file."""
         self._reported = {**line}
 
-    def observe(self, seen: Seen) -> None:
+    def observe(self, observation: Observation) -> None:
         """Record a round of the launcher."""
         now = self._clock()
-        if self._seen:
-            before, at = self._seen
-            self._seconds[before.stage] += max(0.0, now - at)
-        self._seen = seen, now
+        if self._observed:
+            previous, at = self._observed
+            self._seconds[previous.stage] += max(0.0, now - at)
+        self._observed = observation, now
 
     def collect(self) -> Iterator[Metric]:
         """All metric families, with their current values."""
-        seen = self._seen
-        about = {"kind": seen[0].kind, "name": seen[0].name} if seen else {}
-        yield self._family("info", "job", "The identity of the job.", [({**self._info, **about}, 1)])
+        observation = self._observed
+        identity = {"kind": observation[0].kind, "name": observation[0].name} if observation else {}
+        yield self._family("info", "job", "The identity of the job.", [({**self._info, **identity}, 1)])
         for key, (name, description) in CURVE.items():
             value = self._reported.get(key)
             if isinstance(value, int | float):  # written by ranks, which run user code
                 yield self._family("gauge", f"job_{name}", description, [({}, value)])
-        if seen:
-            yield from self._stages(seen[0])
-            yield from self._attempts(seen[0])
-            yield from self._signs_of_life(*seen)
+        if observation:
+            yield from self._stages(observation[0])
+            yield from self._attempts(observation[0])
+            yield from self._heartbeats(*observation)
 
-    def _stages(self, seen: Seen) -> Iterator[Metric]:
-        now = [({"stage": stage}, float(stage == seen.stage)) for stage in STAGES]
+    def _stages(self, observation: Observation) -> Iterator[Metric]:
+        now = [({"stage": stage}, float(stage == observation.stage)) for stage in STAGES]
         yield self._family("gauge", "job_stage", "1 for the stage that the job is in, 0 for the others.", now)
-        spent = [({"stage": stage}, self._seconds[stage]) for stage in STAGES]
-        yield self._family("counter", "job_stage_seconds", "Seconds in a stage, as this launcher observed.", spent)
+        seconds = [({"stage": stage}, self._seconds[stage]) for stage in STAGES]
+        yield self._family("counter", "job_stage_seconds", "Seconds in a stage, as this launcher observed.", seconds)
 
-    def _attempts(self, seen: Seen) -> Iterator[Metric]:
-        again = "Restarts of its ranks, over all launchers."
-        yield self._family("counter", "job_restarts", again, [({}, max(0, seen.attempt - 1))])
-        failures = [({"kind": kind}, seen.failures.count(kind)) for kind in get_args(Kind)]
+    def _attempts(self, observation: Observation) -> Iterator[Metric]:
+        restarts = "Restarts of its ranks, over all launchers."
+        yield self._family("counter", "job_restarts", restarts, [({}, max(0, observation.attempt - 1))])
+        failures = [({"kind": kind}, observation.failures.count(kind)) for kind in get_args(Kind)]
         yield self._family("counter", "job_failures", "Failed attempts of this run, by the kind of failure.", failures)
         starts = "Starts since its last progress; at 10 the launcher gives up."
-        yield self._family("gauge", "job_starts_without_progress", starts, [({}, seen.starts)])
+        yield self._family("gauge", "job_starts_without_progress", starts, [({}, observation.starts)])
 
-    def _signs_of_life(self, seen: Seen, at: float) -> Iterator[Metric]:
-        yield self._family("gauge", "job_running_pods", "Its running pods.", [({}, seen.running_pods)])
-        beats = [({"rank": str(rank)}, beat.at) for rank, beat in sorted(seen.heartbeats.items())]
+    def _heartbeats(self, observation: Observation, at: float) -> Iterator[Metric]:
+        yield self._family("gauge", "job_running_pods", "Its running pods.", [({}, observation.running_pods)])
+        beats = [({"rank": str(rank)}, beat.at) for rank, beat in sorted(observation.heartbeats.items())]
         timed = [(labels, when) for labels, when in beats if isinstance(when, int | float)]
         description = "Time of a rank's last heartbeat, by its node's clock."
         yield self._family("gauge", "rank_heartbeat_timestamp_seconds", description, timed)

@@ -18,7 +18,7 @@ class Mixed(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Inputs and labels, and where they come from."""
+    """Inputs and labels of examples, and their indices."""
 
     inputs: Tensor
     labels: Tensor

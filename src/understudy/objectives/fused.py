@@ -47,16 +47,16 @@ def write_gradient(
         return compiled(losses)(student, teachers, batch, gradient, scale)
     total = torch.zeros((), device=student.device, dtype=full_precision(student.dtype))
     for rows in row_blocks(student):
-        of_teachers = tuple(logits[rows] for logits in teachers)
-        total += _of_rows(losses, student[rows], of_teachers, batch.part(rows), gradient[rows], scale)
+        teacher_logits = tuple(logits[rows] for logits in teachers)
+        total += _write_rows(losses, student[rows], teacher_logits, batch.part(rows), gradient[rows], scale)
     return total
 
 
-def _of_rows(
+def _write_rows(
     losses: Losses, student: Tensor, teachers: tuple[Tensor, ...], batch: Batch, gradient: Tensor, scale: float
 ) -> Tensor:
-    of_teachers = tuple(logits.to(full_precision(logits.dtype)) for logits in teachers)
-    loss, computed = losses(student.to(full_precision(student.dtype)), of_teachers, batch)
+    teacher_logits = tuple(logits.to(full_precision(logits.dtype)) for logits in teachers)
+    loss, computed = losses(student.to(full_precision(student.dtype)), teacher_logits, batch)
     gradient.copy_(computed if scale == 1.0 else computed * scale)
     return loss.sum()
 
@@ -76,7 +76,7 @@ def row_blocks(logits: Tensor) -> Iterator[slice]:
 @functools.cache
 def compiled(losses: Losses, backend: str = "inductor") -> Callable[..., Tensor]:
     """The pass, compiled for any number of rows; a graph break is an error."""
-    return torch.compile(functools.partial(_of_rows, losses), backend=backend, fullgraph=True)
+    return torch.compile(functools.partial(_write_rows, losses), backend=backend, fullgraph=True)
 
 
 class TotalLoss(torch.autograd.Function):
@@ -94,5 +94,5 @@ class TotalLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of the student's logits."""
-        (of_logits,) = ctx.saved_tensors
-        return None, of_logits * gradient, None, None
+        (logits_gradient,) = ctx.saved_tensors
+        return None, logits_gradient * gradient, None, None

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from understudy.errors import InputError
 from understudy.models.layers import uniform_layers
-from understudy.recipe.objectives import Needs, TeacherObjective
+from understudy.recipe.objectives import Requirements, TeacherObjective
 from understudy.recipe.roles import STUDENT, TEACHER
 
 if TYPE_CHECKING:  # the recipe is checked without torch
@@ -26,7 +26,7 @@ class HiddenStatesObjective(TeacherObjective):
     Jiao et al. 2020, TinyBERT).
     """
 
-    needs: ClassVar[Needs] = Needs(
+    requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"hidden_states"}),
         refuses={
             "pp": "hidden_states compares layers that stages (pp) have on different processes; use fsdp, tp or cp",
@@ -49,15 +49,18 @@ class HiddenStatesObjective(TeacherObjective):
         (chosen,), shapes = self.chosen(tuple(context.teachers)), context.teachers[name]
         pairs = self._pairs(len(context.student.hidden_states) - 1, len(shapes.hidden_states) - 1)
         projections = nn.ModuleList()
-        for at, (own, other) in enumerate(pairs):
-            positions, width = _shape(context.student, own, STUDENT, f"{context.path}.layers[{at}]")
-            others, wanted = _shape(shapes, other, TEACHER, f"{context.path}.layers[{at}]")
-            if positions != others:
+        for at, (student_layer, teacher_layer) in enumerate(pairs):
+            student_positions, student_width = _shape(
+                context.student, student_layer, STUDENT, f"{context.path}.layers[{at}]"
+            )
+            teacher_positions, teacher_width = _shape(shapes, teacher_layer, TEACHER, f"{context.path}.layers[{at}]")
+            if student_positions != teacher_positions:
                 raise InputError(
-                    f"{context.path}: the student's layer {own} has {positions} positions, and the teacher's layer "
-                    f"{other} has {others}; compare models with the same number (for images: of patches)"
+                    f"{context.path}: the student's layer {student_layer} has {student_positions} positions, and the "
+                    f"teacher's layer {teacher_layer} has {teacher_positions}; compare models with the same number "
+                    "(for images: of patches)"
                 )
-            projections.append(nn.Linear(width, wanted, bias=False))
+            projections.append(nn.Linear(student_width, teacher_width, bias=False))
         return ModuleObjective(partial(distance, pairs=pairs, chosen=chosen), projections=projections)
 
     def _pairs(self, student: int, teacher: int) -> tuple[Pair, ...]:
@@ -85,23 +88,24 @@ def distance(
     from understudy.objectives.fused import full_precision
 
     distances = []
-    for (own, other), projection in zip(pairs, projections, strict=True):
-        projected, wanted = projection(student.hidden_states[own]), teachers[chosen].hidden_states[other]
+    for (student_layer, teacher_layer), projection in zip(pairs, projections, strict=True):
+        projected = projection(student.hidden_states[student_layer])
+        target = teachers[chosen].hidden_states[teacher_layer]
         kind = full_precision(projected.dtype)
-        squared = (projected.to(kind) - wanted.to(kind)).square()
+        squared = (projected.to(kind) - target.to(kind)).square()
         distances.append(squared.flatten(batch.labels.ndim).mean(-1))
     return torch.stack(distances).mean(0).where(batch.has_target, 0).sum()
 
 
-def _shape(model: "OutputShapes", layer: int, role: str, where: str) -> tuple[int, int]:
+def _shape(model: "OutputShapes", layer: int, role: str, path: str) -> tuple[int, int]:
     """Positions and width of a layer's hidden state."""
     depth = len(model.hidden_states) - 1
     if layer > depth:
-        raise InputError(f"{where}: the {role} has {depth} layers; {layer} is none of them")
+        raise InputError(f"{path}: the {role} has {depth} layers; {layer} is none of them")
     shape = model.hidden_states[layer]
     if len(shape) != 2:
         raise InputError(
-            f"{where}: a hidden state of the {role} has the shape {tuple(shape)}, and not (positions, width); "
+            f"{path}: a hidden state of the {role} has the shape {tuple(shape)}, and not (positions, width); "
             "take a transformer, or remove this objective"
         )
     return shape[0], shape[1]

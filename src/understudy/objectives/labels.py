@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from understudy.recipe.objectives import Needs, ObjectiveSection
+from understudy.recipe.objectives import ObjectiveSection, Requirements
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the recipe is checked without torch
 class LabelsObjective(ObjectiveSection):
     """Cross-entropy with the labels, which train.label_smoothing may smooth (Szegedy et al. 2016)."""
 
-    needs: ClassVar[Needs] = Needs()
+    requirements: ClassVar[Requirements] = Requirements()
     type: Literal["labels"]
 
     def build(self, context: "Context") -> "PositionObjective":
@@ -36,9 +36,9 @@ def losses(
     del teachers
     if batch.mixed is None:
         return cross_entropies(student, batch.labels, smoothing)
-    first, to_first = cross_entropies(student, batch.labels, smoothing)
-    second, to_second = cross_entropies(student, batch.mixed.labels, smoothing)
-    return first.lerp(second, 1 - batch.mixed.share), to_first.lerp(to_second, 1 - batch.mixed.share)
+    first, first_gradient = cross_entropies(student, batch.labels, smoothing)
+    second, second_gradient = cross_entropies(student, batch.mixed.labels, smoothing)
+    return first.lerp(second, 1 - batch.mixed.share), first_gradient.lerp(second_gradient, 1 - batch.mixed.share)
 
 
 def cross_entropies(logits: "Tensor", labels: "Tensor", smoothing: float) -> "tuple[Tensor, Tensor]":
@@ -55,18 +55,18 @@ def cross_entropies(logits: "Tensor", labels: "Tensor", smoothing: float) -> "tu
     from understudy.data.loader import IGNORED
 
     counted = labels != IGNORED
-    places = labels.where(counted, 0)[:, None]
+    targets = labels.where(counted, 0)[:, None]
     log_likelihoods = functional.log_softmax(logits, dim=-1)
-    loss = -log_likelihoods.gather(1, places)[:, 0]
+    loss = -log_likelihoods.gather(1, targets)[:, 0]
     gradient = log_likelihoods.exp()
     if smoothing:
         loss = loss.lerp(-log_likelihoods.mean(-1), smoothing)
         gradient -= smoothing / logits.shape[1]
     if torch.compiler.is_compiling():  # a comparison of columns is fused into the kernel, a scatter is not
         columns = torch.arange(logits.shape[1], device=logits.device)
-        gradient = gradient - (1 - smoothing) * (columns == places)
+        gradient = gradient - (1 - smoothing) * (columns == targets)
     else:
-        gradient.scatter_add_(1, places, torch.full_like(loss, smoothing - 1)[:, None])
+        gradient.scatter_add_(1, targets, torch.full_like(loss, smoothing - 1)[:, None])
     return loss.where(counted, 0), gradient.masked_fill_(~counted[:, None], 0)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import Needs, TeacherObjective
+from understudy.recipe.objectives import Requirements, TeacherObjective
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -20,7 +20,7 @@ class LogitsObjective(TeacherObjective):
     """KL divergence from the teacher (Hinton et al. 2015): temperature^2 * KL(teacher || student), both softened."""
 
     takes_mean: ClassVar[bool] = True
-    needs: ClassVar[Needs] = Needs(signals=frozenset({"logits"}))
+    requirements: ClassVar[Requirements] = Requirements(signals=frozenset({"logits"}))
     type: Literal["logits"]
     temperature: Annotated[float, Field(gt=0)] = 2.0
     """Logits are divided by it. The factor temperature^2 keeps gradients as large as those of the labels."""
@@ -68,8 +68,10 @@ def softened(teachers: "Sequence[Tensor]", temperature: float) -> "Tensor":
     import torch
     from torch.nn import functional
 
-    each = [functional.log_softmax(logits / temperature, dim=-1) for logits in teachers]
-    return each[0] if len(each) == 1 else torch.logsumexp(torch.stack(each), dim=0) - math.log(len(each))
+    log_likelihoods = [functional.log_softmax(logits / temperature, dim=-1) for logits in teachers]
+    if len(teachers) == 1:
+        return log_likelihoods[0]
+    return torch.logsumexp(torch.stack(log_likelihoods), dim=0) - math.log(len(teachers))
 
 
 OBJECTIVE = LogitsObjective

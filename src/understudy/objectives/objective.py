@@ -78,8 +78,8 @@ class PositionObjective(Objective):
 
     def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
         """The loss, summed over targets."""
-        of_teachers = tuple(outputs.logits.detach().flatten(0, -2) for outputs in teachers)
-        total: Tensor = TotalLoss.apply(self.losses, student.logits.flatten(0, -2), of_teachers, batch.by_position())
+        teacher_logits = tuple(outputs.logits.detach().flatten(0, -2) for outputs in teachers)
+        total: Tensor = TotalLoss.apply(self.losses, student.logits.flatten(0, -2), teacher_logits, batch.by_position())
         return total
 
 
@@ -130,7 +130,7 @@ class _Builds(Protocol):
 
 def extras_of(sections: Iterable[ObjectiveSection]) -> frozenset[Extra]:
     """Outputs besides logits that objectives need."""
-    return frozenset().union(*(section.needs.extras for section in sections))
+    return frozenset().union(*(section.requirements.extras for section in sections))
 
 
 def learns_from(section: ObjectiveSection, name: str, teachers: tuple[str, ...]) -> bool:
@@ -148,15 +148,15 @@ def objective(sections: Sequence[ObjectiveSection], context: Context) -> Objecti
     with _seeded(context.seed):
         for at, section in enumerate(sections):
             built = cast(_Builds, section).build(replace(context, path=f"{context.path}[{at}]"))
-            built.extras = section.needs.extras
+            built.extras = section.requirements.extras
             parts.append((section.weight, built))
     return weighted(parts)
 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Draw from the seed within the context: the same bits on all ranks, and the training's own draws go on after it
-    as if there were none.
+    """Draw from the seed within the context: the same bits on all ranks, and the training's own draws continue after it
+    as if there had been none.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which seeds GPUs as well
@@ -168,22 +168,22 @@ def weighted(parts: Sequence[tuple[float, Objective]]) -> Objective:
 
     Objectives of weight 0 are left out: 0 times an infinite loss is NaN.
     """
-    counted = [(weight, part) for weight, part in parts if weight] or list(parts[:1])
-    closed = [(weight, part.losses) for weight, part in counted if isinstance(part, PositionObjective)]
-    return PositionObjective(_sum(closed)) if len(closed) == len(counted) else WeightedSum(counted)
+    nonzero = [(weight, part) for weight, part in parts if weight] or list(parts[:1])
+    closed_forms = [(weight, part.losses) for weight, part in nonzero if isinstance(part, PositionObjective)]
+    return PositionObjective(_sum(closed_forms)) if len(closed_forms) == len(nonzero) else WeightedSum(nonzero)
 
 
 def _sum(parts: Sequence[tuple[float, Losses]]) -> Losses:
     """The weighted sum of losses, and of their gradients."""
-    (first_weight, first), *others = parts
+    (first_weight, first), *remaining = parts
 
     def losses(student: Tensor, teachers: tuple[Tensor, ...], batch: Batch) -> tuple[Tensor, Tensor]:
         loss, gradient = first(student, teachers, batch)
         if first_weight != 1:
             loss, gradient = loss * first_weight, gradient.mul_(first_weight)
-        for weight, part in others:
-            further, of_logits = part(student, teachers, batch)
-            loss, gradient = loss.add(further, alpha=weight), gradient.add_(of_logits, alpha=weight)
+        for weight, part in remaining:
+            part_loss, part_gradient = part(student, teachers, batch)
+            loss, gradient = loss.add(part_loss, alpha=weight), gradient.add_(part_gradient, alpha=weight)
         return loss, gradient
 
     return losses

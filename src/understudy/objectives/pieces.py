@@ -37,15 +37,15 @@ def loss_in_pieces(objective: Objective, student: States, teachers: Sequence[Sta
         batch: inputs and labels, (B, L) or (B,).
     """
     states, rows = student.states.flatten(0, -2), batch.by_position()
-    scale, from_teachers = 1.0, [_logits(teacher) for teacher in teachers]
+    scale, teacher_logits = 1.0, [_logits(teacher) for teacher in teachers]
     if isinstance(objective, PositionObjective):
         scale = FP16_SCALE if _products(states) is torch.float16 else 1.0
-        gradients = _closed(objective, student, from_teachers, rows, scale)
+        gradients = _closed(objective, student, teacher_logits, rows, scale)
     else:
         pieces = list(student.pieces())
         if len(pieces) == 1:
-            return objective(Outputs(student.head(states)), _outputs(from_teachers, pieces[0]), rows)
-        gradients = _by_autograd(objective, student, from_teachers, rows)
+            return objective(Outputs(student.head(states)), _outputs(teacher_logits, pieces[0]), rows)
+        gradients = _by_autograd(objective, student, teacher_logits, rows)
     total: Tensor = _Summed.apply(states, gradients, student.pieces(), scale, *student.parameters)
     return total
 
@@ -74,7 +74,7 @@ def _logits(teacher: States) -> Logits:
 def _closed(
     objective: PositionObjective,
     student: States,
-    from_teachers: Sequence[Logits],
+    teacher_logits: Sequence[Logits],
     rows: Batch,
     scale: float,
 ) -> Piece:
@@ -85,47 +85,47 @@ def _closed(
 
     def loss(logits: Tensor, piece: slice, gradient: Tensor) -> Tensor:
         with torch.no_grad():
-            of_teachers = tuple(logits_of(piece) for logits_of in from_teachers)
-            return write_gradient(objective.losses, logits, of_teachers, rows.part(piece), gradient, scale)
+            teacher_values = tuple(logits_of(piece) for logits_of in teacher_logits)
+            return write_gradient(objective.losses, logits, teacher_values, rows.part(piece), gradient, scale)
 
-    def by_product(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def through_linear(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         assert head is not None
-        own = states.detach()
-        logits = head.logits(own)
+        piece_states = states.detach()
+        logits = head.logits(piece_states)
         total = loss(logits, piece, logits)
-        return total, head.gradients(own, logits, sums)
+        return total, head.gradients(piece_states, logits, sums)
 
     def through_head(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
-            own = states.detach().requires_grad_()
-            logits = student.head(own)
+            piece_states = states.detach().requires_grad_()
+            logits = student.head(piece_states)
         gradient = torch.empty_like(logits)
         total = loss(logits.detach(), piece, gradient)
-        of_states, *of_head = torch.autograd.grad(logits, (own, *trained), gradient)
-        _add(sums, of_head)
-        return total, of_states
+        states_gradient, *head_gradients = torch.autograd.grad(logits, (piece_states, *trained), gradient)
+        _add(sums, head_gradients)
+        return total, states_gradient
 
-    return by_product if head else through_head
+    return through_linear if head else through_head
 
 
-def _by_autograd(objective: Objective, student: States, from_teachers: Sequence[Logits], rows: Batch) -> Piece:
+def _by_autograd(objective: Objective, student: States, teacher_logits: Sequence[Logits], rows: Batch) -> Piece:
     """The piece function of an objective without a gradient in closed form."""
     trained = [parameter for parameter in student.parameters if parameter.requires_grad]
 
     def gradients(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        of_teachers = _outputs(from_teachers, piece)
+        teacher_outputs = _outputs(teacher_logits, piece)
         with torch.enable_grad():
-            own = states.detach().requires_grad_()
-            loss = objective(Outputs(student.head(own)), of_teachers, rows.part(piece))
-            of_states, *of_head = torch.autograd.grad(loss, (own, *trained))
-        _add(sums, of_head)
-        return loss.detach(), of_states
+            piece_states = states.detach().requires_grad_()
+            loss = objective(Outputs(student.head(piece_states)), teacher_outputs, rows.part(piece))
+            states_gradient, *head_gradients = torch.autograd.grad(loss, (piece_states, *trained))
+        _add(sums, head_gradients)
+        return loss.detach(), states_gradient
 
     return gradients
 
 
-def _outputs(from_teachers: Sequence[Logits], piece: slice) -> tuple[Outputs, ...]:
-    return tuple(Outputs(logits_of(piece)) for logits_of in from_teachers)
+def _outputs(teacher_logits: Sequence[Logits], piece: slice) -> tuple[Outputs, ...]:
+    return tuple(Outputs(logits_of(piece)) for logits_of in teacher_logits)
 
 
 def _add(sums: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
@@ -145,11 +145,11 @@ class _Summed(torch.autograd.Function):
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         # In fp32 at least, whatever the parameters' type: many small numbers are added up.
         sums = [torch.zeros_like(parameter, dtype=full_precision(parameter.dtype)) for parameter in trained]
-        of_states = torch.empty_like(states)
+        states_gradient = torch.empty_like(states)
         for piece in pieces:
-            loss, of_states[piece] = gradients(states[piece], piece, sums)
+            loss, states_gradient[piece] = gradients(states[piece], piece, sums)
             total += loss
-        ctx.save_for_backward(of_states, *sums)
+        ctx.save_for_backward(states_gradient, *sums)
         ctx.trained = [parameter.requires_grad for parameter in parameters]
         ctx.kinds, ctx.scale = [parameter.dtype for parameter in trained], scale
         return total
@@ -158,7 +158,13 @@ class _Summed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The scaled gradients; not in place, since pipeline schedules may request some of them first."""
-        of_states, *sums = ctx.saved_tensors
+        states_gradient, *sums = ctx.saved_tensors
         factor = gradient / ctx.scale
         scaled = iter([(total * factor).to(kind) for total, kind in zip(sums, ctx.kinds, strict=True)])
-        return (of_states * factor, None, None, None, *(next(scaled) if has else None for has in ctx.trained))
+        return (
+            states_gradient * factor,
+            None,
+            None,
+            None,
+            *(next(scaled) if is_trained else None for is_trained in ctx.trained),
+        )

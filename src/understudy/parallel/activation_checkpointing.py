@@ -25,25 +25,25 @@ ATTENTION = {
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten._scaled_mm.default}
 
 
-def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"], where: str) -> None:
+def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"], path: str) -> None:
     """Enable activation checkpointing for a model's repeated blocks, in place.
 
     Args:
         model: not sharded yet.
         kind: the activations to save besides a block's inputs.
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
 
     Raises:
         InputError: the model has no repeated blocks.
     """
-    model_blocks = needed_blocks(model, f"{where}.activation_checkpointing", "set it to none")
+    model_blocks = needed_blocks(model, f"{path}.activation_checkpointing", "set it to none")
     options: dict[str, Any] = {"use_reentrant": False}
     contexts = _no_contexts
     if kind == "selective":
         contexts = options["context_fn"] = _selective_contexts
         options["respect_saved_tensors_hooks"] = True
     for block in model_blocks:
-        # Recomputation would update running means a second time. A compiler keeps such updates out of recomputation by
+        # Recomputation would update running means a second time. A compiler leaves such updates out of recomputation by
         # itself, and accepts no context_fn but that of `selective`.
         eager = {**options, "context_fn": partial(_contexts, block, contexts)} if list(block.buffers()) else options
         block.forward = partial(_recomputed, block.forward, eager, options)

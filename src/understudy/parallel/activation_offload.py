@@ -16,17 +16,17 @@ from understudy.parallel.blocks import needed_blocks
 CPU = torch.device("cpu")
 
 
-def offload_activations(model: nn.Module, where: str) -> None:
+def offload_activations(model: nn.Module, path: str) -> None:
     """Offload the saved tensors of a model's repeated blocks to CPU memory, in place.
 
     Args:
         model: not sharded yet, and after checkpoint_activations(): then only tensors that it saves are moved.
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
 
     Raises:
         InputError: the model has no repeated blocks.
     """
-    for block in needed_blocks(model, f"{where}.offload", "take activations out"):
+    for block in needed_blocks(model, f"{path}.offload", "take activations out"):
         block.forward = partial(_offloaded, block, block.forward)
 
 
@@ -36,18 +36,18 @@ def _offloaded(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwar
     weights = {parameter.untyped_storage().data_ptr() for parameter in block.parameters()}
 
     def pack(tensor: Tensor) -> tuple[Tensor, torch.device | None]:
-        return (tensor, None) if tensor.untyped_storage().data_ptr() in weights else (_away(tensor), tensor.device)
+        return (tensor, None) if tensor.untyped_storage().data_ptr() in weights else (_to_cpu(tensor), tensor.device)
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, _back):
+    with torch.autograd.graph.saved_tensors_hooks(pack, _to_device):
         return forward(*args, **kwargs)
 
 
-def _away(tensor: Tensor) -> Tensor:
+def _to_cpu(tensor: Tensor) -> Tensor:
     # Pinned, so that the GPU continues meanwhile; later copies on the same stream wait for this one.
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=CPU, pin_memory=tensor.is_cuda)
     return copy.copy_(tensor, non_blocking=True)
 
 
-def _back(packed: tuple[Tensor, torch.device | None]) -> Tensor:
+def _to_device(packed: tuple[Tensor, torch.device | None]) -> Tensor:
     tensor, device = packed
     return tensor if device is None else tensor.to(device, non_blocking=True)

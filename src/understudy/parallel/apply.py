@@ -25,12 +25,12 @@ class Spread:
     """Distributes the models of a job over its ranks. Construct it on every rank.
 
     Args:
-        found: the degrees.
+        degrees: the degrees.
         device: this rank's device.
         precision: type of matrix multiplications; parameters stay in fp32.
         pipeline: the recipe's settings of stages.
         compression: the recipe's compression of gradients that DistributedDataParallel sends.
-        apart: whether replicas train independently, without averaging gradients.
+        independent: whether replicas train independently, without averaging gradients.
         offloaded: whether shards, their gradients and optimiser state are in CPU memory.
     """
 
@@ -60,20 +60,20 @@ class Spread:
         self,
         model: nn.Module,
         tensor_plan: Mapping[str, str] | None = None,
-        where: str = "train",
+        path: str = "train",
         savers: Savers = NONE,
     ) -> nn.Module:
         """The model with its layers split and sharded, but not replicated yet; see split()."""
-        self.split(model, tensor_plan, where, savers)
+        self.split(model, tensor_plan, path, savers)
         return self.sharded(model)
 
-    def split(self, model: nn.Module, tensor_plan: Mapping[str, str] | None, where: str, savers: Savers) -> None:
+    def split(self, model: nn.Module, tensor_plan: Mapping[str, str] | None, path: str, savers: Savers) -> None:
         """Split a model's layers as its degrees require, and apply savers, in place.
 
         Args:
             model: whole, the same on all ranks; with memory or without.
             tensor_plan: overrides the architecture's tensor-parallel plan; None leaves layers whole.
-            where: the training's path in the recipe, for errors.
+            path: the training's path in the recipe, for errors.
             savers: the recipe's savers.
 
         Raises:
@@ -81,11 +81,11 @@ class Spread:
         """
         degrees = self.degrees
         if degrees.tp > 1 and tensor_plan is not None:
-            tensor_parallel(model, self.meshes.tp, tensor_plan, where, by_position=degrees.sequence_parallel)
+            tensor_parallel(model, self.meshes.tp, tensor_plan, path, by_position=degrees.sequence_parallel)
         if degrees.cp > 1:
             split = 1 if tensor_plan is None else degrees.tp
-            context_parallel(model, self.meshes.cp, degrees.cp_comm_type, split, where)
-        savers.apply(model, where, self.device, splits=degrees.tp * degrees.cp * degrees.pp > 1)
+            context_parallel(model, self.meshes.cp, degrees.cp_comm_type, split, path)
+        savers.apply(model, path, self.device, splits=degrees.tp * degrees.cp * degrees.pp > 1)
 
     @property
     def wraps(self) -> bool:
@@ -98,7 +98,7 @@ class Spread:
         return self._offloaded or self.degrees.shards or (split and self.meshes.replicate.size() > 1)
 
     def sharded(self, model: nn.Module) -> nn.Module:
-        """The model with fully_shard around each repeated block, then around the rest; layers are not split.
+        """The model with fully_shard around each repeated block, then around the other modules; layers are not split.
 
         ZeRO stages (Rajbhandari et al. 2020): below the third, weights stay all-gathered after a forward pass.
         """
@@ -108,20 +108,21 @@ class Spread:
         if self._offloaded:
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
         # Schedules that defer weight gradients look for the weights in the autograd graph, where shards are not.
-        again = None if self.degrees.zero_stage == 3 and not self._splits_backward else False
+        reshard = None if self.degrees.zero_stage == 3 and not self._splits_backward else False
         for part in (*(block for block in blocks(model) if next(block.parameters(), None) is not None), model):
-            fully_shard(part, **options, reshard_after_forward=again)
+            fully_shard(part, **options, reshard_after_forward=reshard)
         return model
 
     def for_inference(self, degrees: Degrees) -> "Spread":
         """A Spread for an inference-only model on the same processes, with different degrees."""
         if degrees == self.degrees:
             return self
-        other = copy.copy(self)
-        other.degrees, other.meshes, other._splits_backward = degrees, meshes(degrees, self.device.type), False
+        inference = copy.copy(self)
+        inference.degrees, inference.meshes = degrees, meshes(degrees, self.device.type)
+        inference._splits_backward = False
         if not degrees.shards:  # whole copies stay on the device
-            other._offloaded, other.home = False, self.device
-        return other
+            inference._offloaded, inference.home = False, self.device
+        return inference
 
     def own_positions(
         self, inputs: Tensor, labels: Tensor, positions: Tensor | None = None

@@ -47,10 +47,10 @@ OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 
 @dataclass(frozen=True)
 class _Pending:
-    """A checkpoint in the course of being copied and written."""
+    """A checkpoint that is being copied and written."""
 
     step: int
-    aside: Path
+    temporary: Path
     copied: Future[None]
     written: Future[Any]
 
@@ -74,7 +74,7 @@ class Checkpoints:
         model: this rank's part.
         optimizer: the optimiser of that part.
         copies: the ranks with the same layers; default: all.
-        own: per-rank state.
+        rank_states: per-rank state.
     """
 
     def __init__(
@@ -149,17 +149,17 @@ class Checkpoints:
         """
         self.finish()  # each checkpoint copies the whole state: one at a time
         self._align_buffers()
-        aside = self._aside(step)
+        temporary = self._create_temporary(step)
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
         state = {
             "model": with_buffers_copied(self._model, model),
             "optimizer": optimizer,
             **rank_tensors(self._rank_states),
         }
-        writer = Writer(aside, progress)
+        writer = Writer(temporary, progress)
         response = async_save(state, storage_writer=writer, process_group=self._group, async_stager=self._stager)
         assert isinstance(response, AsyncSaveResponse)
-        self._pending = _Pending(step, aside, response.staging_completion, response.upload_completion)
+        self._pending = _Pending(step, temporary, response.staging_completion, response.upload_completion)
 
     def copied(self) -> None:
         """Wait until save() has copied the state, which must not change before."""
@@ -176,16 +176,16 @@ class Checkpoints:
         self.finish()  # its thread's collectives must not match those of this thread
         self._align_buffers()
         target = self._folder / f"best-{step}"
-        aside = self._aside(step)
+        temporary = self._create_temporary(step)
         state = get_model_state_dict(self._model)
         with disk_errors(self._folder):
             try:
-                save(state, storage_writer=Writer(aside, "{}"), process_group=self._group)
+                save(state, storage_writer=Writer(temporary, "{}"), process_group=self._group)
             except CheckpointException as error:
                 raise cause(error) from error
             if self._leads:
                 _remove([target])  # the same step's, from before a kill
-                _rename(aside, target)
+                _rename(temporary, target)
                 _remove(set(self._folder.glob("best-*")) - {target})
         dist.barrier(self._group)
 
@@ -207,22 +207,22 @@ class Checkpoints:
     def _align_buffers(self) -> None:
         """Broadcast the first rank's buffers (running means), as DDP does before a step and fully_shard never.
 
-        Of unsharded tensors a checkpoint stores an arbitrary rank's; the finished model has the first rank's.
+        A checkpoint stores unsharded tensors of an arbitrary rank; the finished model has the first rank's.
         """
         if dist.get_world_size(self._copies) > 1:
             for buffer in self._model.buffers():
                 dist.broadcast(buffer, group=self._copies, group_src=0)
 
-    def _aside(self, step: int) -> Path:
+    def _create_temporary(self, step: int) -> Path:
         """Create a temporary folder with a unique name, the same on every rank."""
         name = [f".writing-{step}-{secrets.token_hex(4)}"]
         dist.broadcast_object_list(name, 0, group=self._group)
-        aside = self._folder / name[0]
+        temporary = self._folder / name[0]
         if self._leads:
-            with disk_errors(aside):
-                _make(aside)
+            with disk_errors(temporary):
+                _make(temporary)
         dist.barrier(self._group)  # no rank may write before the folder exists: _Files creates none
-        return aside
+        return temporary
 
     def finish(self) -> None:
         """Wait until the pending checkpoint is written, and rename it."""
@@ -232,7 +232,7 @@ class Checkpoints:
         with disk_errors(self._folder):
             pending.outcome()
             if self._leads:
-                self._publish(pending.aside, pending.step)
+                self._publish(pending.temporary, pending.step)
         dist.barrier(self._group)
 
     def finish_if_written(self) -> None:
@@ -243,14 +243,14 @@ class Checkpoints:
         if self._leads and pending and pending.written.done():
             with disk_errors(self._folder):
                 pending.outcome()
-                if pending.aside.exists():
-                    self._publish(pending.aside, pending.step)
+                if pending.temporary.exists():
+                    self._publish(pending.temporary, pending.step)
 
-    def _publish(self, aside: Path, step: int) -> None:
+    def _publish(self, temporary: Path, step: int) -> None:
         target = self._folder / f"step-{step}"
         if target.exists():  # renamed by finish_if_written()
             return
-        _rename(aside, target)
+        _rename(temporary, target)
         written = sorted(self._folder.glob("step-*"), key=_step)
         _remove(written[:-RETAINED])
 
@@ -264,9 +264,9 @@ def _remove(folders: Iterable[Path]) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _rename(aside: Path, target: Path) -> None:
+def _rename(temporary: Path, target: Path) -> None:
     try:
-        os.rename(aside, target)
+        os.rename(temporary, target)
     except FileNotFoundError as error:
         raise Fenced("another run has taken this step over") from error
 

@@ -61,7 +61,7 @@ def cause(error: CheckpointException) -> BaseException:
 
     Fenced if a path is gone, since the lease is then lost; else the system's error on the disk; else the error itself.
     """
-    met = [wrapped[0] for wrapped in error.failures.values()]
-    if any(isinstance(failure, FileNotFoundError) for failure in met):
+    failures = [wrapped[0] for wrapped in error.failures.values()]
+    if any(isinstance(failure, FileNotFoundError) for failure in failures):
         return Fenced("another run has taken this step over")
-    return next((failure for failure in met if isinstance(failure, OSError)), error)
+    return next((failure for failure in failures if isinstance(failure, OSError)), error)

@@ -20,19 +20,19 @@ BACKEND = "inductor"
 log = logging.getLogger(__name__)
 
 
-def compile_blocks(model: nn.Module, where: str) -> None:
+def compile_blocks(model: nn.Module, path: str) -> None:
     """Compile a model's repeated blocks at their first use, in place.
 
     Args:
         model: not sharded yet, and after checkpoint_activations().
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
 
     Raises:
         InputError: the model has no repeated blocks, or this machine has no C++ compiler.
     """
-    model_blocks = needed_blocks(model, f"{where}.compile", "set it to false")
+    model_blocks = needed_blocks(model, f"{path}.compile", "set it to false")
     if BACKEND == "inductor":
-        _need_compiler(where)
+        _need_compiler(path)
     for block in model_blocks:
         block.forward = torch.compile(block.forward, backend=BACKEND)
 
@@ -57,7 +57,7 @@ def has_compiler() -> bool:
     return False
 
 
-def _need_compiler(where: str) -> None:
+def _need_compiler(path: str) -> None:
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
@@ -65,6 +65,6 @@ def _need_compiler(where: str) -> None:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:
         raise InputError(
-            f"{where}.compile: there is no C++ compiler on this machine (g++, or the one that CXX names); install one, "
+            f"{path}.compile: there is no C++ compiler on this machine (g++, or the one that CXX names); install one, "
             "or set it to false"
         ) from error

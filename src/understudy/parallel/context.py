@@ -26,7 +26,7 @@ class _Context:
     """Parameters of attention besides its inputs."""
 
     group: dist.ProcessGroup
-    where: str
+    path: str
 
 
 def own_positions(length: int, mesh: DeviceMesh, comm_type: CommType, device: torch.device) -> Tensor:
@@ -48,15 +48,15 @@ def document_mask(positions: Tensor) -> Tensor:
     return (document[:, :, None] == document[:, None, :]).tril()[:, None]
 
 
-def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_split: int, where: str) -> None:
+def context_parallel(model: nn.Module, mesh: DeviceMesh, comm_type: CommType, heads_split: int, path: str) -> None:
     """Make a model's attention cover the positions of all ranks, in place.
 
     Args:
         model: its transformers network is its submodule `net`; its inputs are a rank's tokens and their positions.
         mesh: one-dimensional, over the ranks that share a sequence.
-        way: the communication between them.
+        comm_type: the communication between them.
         heads_split: number of ranks over which tensor parallel splits heads.
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
 
     Raises:
         InputError: its attention is not transformers', does not cover all earlier positions, or heads do not divide.
@@ -65,23 +65,25 @@ def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_sp
 
     net = model.get_submodule("net")
     if not isinstance(net, PreTrainedModel):
-        raise InputError(f"{where}.strategy: cp needs a transformers model, since it replaces the attention")
-    _check(net.config, type(net).__name__, where)
-    if way == "alltoall":
-        check_heads(net.config, mesh.size() * heads_split, "cp x tp", where)
-    AttentionInterface.register(NAMES[way], {"alltoall": _of_some_heads, "ring": _around}[way])
-    net.set_attn_implementation(NAMES[way])
+        raise InputError(f"{path}.strategy: cp needs a transformers model, since it replaces the attention")
+    _check(net.config, type(net).__name__, path)
+    if comm_type == "alltoall":
+        check_heads(net.config, mesh.size() * heads_split, "cp x tp", path)
+    AttentionInterface.register(
+        NAMES[comm_type], {"alltoall": _all_to_all_attention, "ring": _ring_attention}[comm_type]
+    )
+    net.set_attn_implementation(NAMES[comm_type])
     for module in net.modules():
-        module.__dict__["context"] = _Context(mesh.get_group(), where)
+        module.__dict__["context"] = _Context(mesh.get_group(), path)
 
 
-def _check(config: Any, name: str, where: str) -> None:
+def _check(config: Any, name: str, path: str) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds - {"full_attention"} or getattr(config, "sliding_window", None):
-        raise InputError(f"{where}.strategy: cp attends to all earlier positions, and {name} only to some; use fsdp")
+        raise InputError(f"{path}.strategy: cp attends to all earlier positions, and {name} only to some; use fsdp")
 
 
-def _of_some_heads(
+def _all_to_all_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Attention over all positions: from (B, heads, positions, width) to (B, positions, heads, width).
@@ -93,19 +95,19 @@ def _of_some_heads(
     group = module.__dict__["context"].group
     query, key, value = (_Exchange.apply(tensor, group, 1, 2) for tensor in (query, key, value))
     attended, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    whole: Tensor = _Exchange.apply(attended, group, 1, 2)
-    return whole, None
+    output: Tensor = _Exchange.apply(attended, group, 1, 2)
+    return output, None
 
 
-def _around(
+def _ring_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """The same by ring attention."""
+    """Ring attention, with inputs and outputs as of _all_to_all_attention()."""
     assert attention_mask is None, "the recipe's rules leave no documents apart in a ring"
     context = module.__dict__["context"]
     if options.get("dropout"):
         raise InputError(
-            f"{context.where}.strategy: a ring has no attention dropout; set it to 0 in the model's config, or leave "
+            f"{context.path}.strategy: a ring has no attention dropout; set it to 0 in the model's config, or leave "
             "out cp_comm_type"
         )
     attended = ring_attention(query, key, value, context.group, options.get("scaling"))
@@ -118,13 +120,13 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, group: dist.ProcessGroup, scattered: int, gathered: int) -> Tensor:
         """The exchanged tensor."""
-        ctx.way = group, scattered, gathered
+        ctx.arguments = group, scattered, gathered
         return _exchanged(tensor, group, scattered, gathered)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """The gradient, exchanged back."""
-        group, scattered, gathered = ctx.way
+        group, scattered, gathered = ctx.arguments
         return _exchanged(gradient, group, gathered, scattered), None, None, None
 
 

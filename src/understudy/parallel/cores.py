@@ -32,8 +32,8 @@ class CoreWaits:
             sum(now[kind] - self._first.get(task, (0, 0))[kind] for task, now in self._newest.items())
             for kind in (0, 1)
         )
-        both = ran + waited
-        return waited / both if both >= ENOUGH * 1e9 else None
+        total = ran + waited
+        return waited / total if total >= ENOUGH * 1e9 else None
 
 
 def _read(tasks: Path) -> dict[str, tuple[int, int]]:

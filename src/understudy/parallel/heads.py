@@ -8,14 +8,14 @@ HEADS = ("num_attention_heads", "num_key_value_heads")
 """Settings of their numbers in transformers."""
 
 
-def check_heads(config: Any, parts: int, degrees: str, where: str) -> None:
+def check_heads(config: Any, parts: int, degrees: str, path: str) -> None:
     """Refuse a model whose heads do not divide evenly over processes.
 
     Args:
         config: a transformers configuration; any object for other models.
         parts: number of processes.
         degrees: names of the degrees, for errors.
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
 
     Raises:
         InputError: a number of heads is not a multiple of `parts`.
@@ -24,6 +24,6 @@ def check_heads(config: Any, parts: int, degrees: str, where: str) -> None:
         heads = getattr(config, name, None)
         if isinstance(heads, int) and heads % parts:
             raise InputError(
-                f"{where}.strategy: {name} is {heads} and cannot be divided over {parts} processes ({degrees}); "
+                f"{path}.strategy: {name} is {heads} and cannot be divided over {parts} processes ({degrees}); "
                 f"take a {degrees} that divides it"
             )

@@ -68,16 +68,16 @@ def gradients(
     none = torch.empty((), dtype=torch.int64, device=query.device)  # seeds of dropout, which is unused
     match _kernel(query):
         case "cpu":
-            ended: tuple[Any, ...] = (output, sums, 0.0, causal)
-            grads = aten._scaled_dot_product_flash_attention_for_cpu_backward(*inputs, *ended, scale=scale)
+            trailing: tuple[Any, ...] = (output, sums, 0.0, causal)
+            grads = aten._scaled_dot_product_flash_attention_for_cpu_backward(*inputs, *trailing, scale=scale)
         case "flash":
             lengths = (None, None, query.shape[2], key.shape[2])  # no cumulative lengths: all sequences have one length
-            ended = (output, sums, *lengths, 0.0, causal, none, none)
-            grads = aten._scaled_dot_product_flash_attention_backward(*inputs, *ended, scale=scale)
+            trailing = (output, sums, *lengths, 0.0, causal, none, none)
+            grads = aten._scaled_dot_product_flash_attention_backward(*inputs, *trailing, scale=scale)
         case "efficient":
-            filled = pad(sums, (0, -sums.shape[-1] % FILLED), value=torch.inf)
-            ended = (None, output, filled, none, none, 0.0, [True, True, True, False], causal)
-            grads = aten._scaled_dot_product_efficient_attention_backward(*inputs, *ended, scale=scale)
+            padded = pad(sums, (0, -sums.shape[-1] % FILLED), value=torch.inf)
+            trailing = (None, output, padded, none, none, 0.0, [True, True, True, False], causal)
+            grads = aten._scaled_dot_product_efficient_attention_backward(*inputs, *trailing, scale=scale)
     return grads[0], grads[1], grads[2]
 
 

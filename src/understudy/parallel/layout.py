@@ -49,13 +49,13 @@ class Layout:
     """Cost of everything after them."""
 
 
-def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
+def layout(model: nn.Module, inputs: Tensor, path: str) -> Layout:
     """The layout of a model.
 
     Args:
         model: is run once; without memory, if it can.
         inputs: two examples.
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
 
     Raises:
         InputError: the model is not a chain of blocks.
@@ -65,24 +65,24 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
     model_blocks = blocks(model)
     if len(model_blocks) < 2:
         raise InputError(
-            f"{where}.strategy: pp cuts a model between the blocks of an nn.ModuleList, and it has none with two or "
-            "more"
+            f"{path}.strategy: pp cuts a model between the blocks of an nn.ModuleList, and it has none with two or more"
         )
-    others = list(_outermost(model, set(model_blocks), where))
-    calls, total = _watched(model, inputs, (*model_blocks, *others))
-    _check_outputs([(module, answer) for module, _, answer, _ in calls if module in others], names, where)
+    outer_modules = list(_outermost(model, set(model_blocks), path))
+    calls, total = _watched(model, inputs, (*model_blocks, *outer_modules))
+    _check_outputs([(module, answer) for module, _, answer, _ in calls if module in outer_modules], names, path)
     order = [module for module, *_ in calls]
-    _check(model_blocks, others, order, [call for call in calls if call[0] in model_blocks], names, where)
-    behind = order[order.index(model_blocks[-1]) + 1 :]
-    spent = {module: cost for module, _, _, cost in calls}
+    _check(model_blocks, outer_modules, order, [call for call in calls if call[0] in model_blocks], names, path)
+    modules_after = order[order.index(model_blocks[-1]) + 1 :]
+    costs_by_module = {module: cost for module, _, _, cost in calls}
     outputs = {module: _output_of(answer) for module, _, answer, _ in calls}
     hidden = outputs[model_blocks[0]]
     assert hidden is not None
-    costs, last = tuple(spent[block] for block in model_blocks), sum(spent[module] for module in behind)
+    costs = tuple(costs_by_module[block] for block in model_blocks)
+    last = sum(costs_by_module[module] for module in modules_after)
     return Layout(
         blocks=tuple(names[block] for block in model_blocks),
-        before={names[module]: outputs.get(module) for module in others if module not in behind},
-        after={names[module]: outputs[module] for module in behind},
+        before={names[module]: outputs.get(module) for module in outer_modules if module not in modules_after},
+        after={names[module]: outputs[module] for module in modules_after},
         hidden=hidden,
         costs=costs,
         first=total - sum(costs) - last,
@@ -123,29 +123,29 @@ class _Watch:
         self.calls.append((module, inputs, answer, self.counter.get_total_flops() - self._since.pop()))
 
 
-def _outermost(module: nn.Module, model_blocks: set[nn.Module], where: str) -> Iterator[nn.Module]:
+def _outermost(module: nn.Module, model_blocks: set[nn.Module], path: str) -> Iterator[nn.Module]:
     """The outermost modules with parameters outside the blocks."""
     if next(module.parameters(recurse=False), None) is not None:
         raise InputError(
-            f"{where}.strategy: pp cannot tell to which stage the parameters of {type(module).__name__} belong, which "
+            f"{path}.strategy: pp cannot tell to which stage the parameters of {type(module).__name__} belong, which "
             "are outside its blocks and in no submodule; use fsdp"
         )
     for child in module.children():
         if child in model_blocks:
             continue
         if model_blocks & set(child.modules()):
-            yield from _outermost(child, model_blocks, where)
+            yield from _outermost(child, model_blocks, path)
         elif next(child.parameters(), None) is not None:
             yield child
 
 
 def _check(
     model_blocks: Sequence[nn.Module],
-    others: Sequence[nn.Module],
+    outer_modules: Sequence[nn.Module],
     order: Sequence[nn.Module],
     chain: Sequence[Call],
     names: dict[nn.Module, str],
-    where: str,
+    path: str,
 ) -> None:
     fits = [block for block, *_ in chain] == list(model_blocks) and all(
         isinstance(answer, Tensor) and inputs and inputs[0] is answer
@@ -153,24 +153,24 @@ def _check(
     )
     if not fits:
         raise InputError(
-            f"{where}.strategy: pp needs a chain of blocks, in which each takes the output of the one before; "
+            f"{path}.strategy: pp needs a chain of blocks, in which each takes the output of the one before; "
             "this model's blocks are not one; use fsdp"
         )
-    inside = order[order.index(model_blocks[0]) : order.index(model_blocks[-1])]
-    for module in others:
-        if order.count(module) > 1 or module in inside:
+    between = order[order.index(model_blocks[0]) : order.index(model_blocks[-1])]
+    for module in outer_modules:
+        if order.count(module) > 1 or module in between:
             raise InputError(
-                f"{where}.strategy: pp cannot tell to which stage {names[module]} belongs, which runs between blocks, "
+                f"{path}.strategy: pp cannot tell to which stage {names[module]} belongs, which runs between blocks, "
                 "or twice; use fsdp"
             )
 
 
-def _check_outputs(outputs: Sequence[tuple[nn.Module, Any]], names: dict[nn.Module, str], where: str) -> None:
+def _check_outputs(outputs: Sequence[tuple[nn.Module, Any]], names: dict[nn.Module, str], path: str) -> None:
     """A stage without a module outside the blocks replaces its output by zeros, which needs one tensor's shape."""
     for module, output in outputs:
         if not isinstance(output, Tensor):
             raise InputError(
-                f"{where}.strategy: pp needs modules outside the blocks to return a tensor, and {names[module]} "
+                f"{path}.strategy: pp needs modules outside the blocks to return a tensor, and {names[module]} "
                 f"returns a {type(output).__name__}; use fsdp"
             )
 
@@ -179,7 +179,7 @@ def _output_of(answer: Any) -> OutputSpec | None:
     return OutputSpec(tuple(answer.shape), answer.dtype) if isinstance(answer, Tensor) else None
 
 
-def boundaries(model_layout: Layout, stages: int, where: str) -> list[range]:
+def boundaries(model_layout: Layout, stages: int, path: str) -> list[range]:
     """The blocks of each stage, chosen so that the slowest stage is fastest; modules outside the blocks count.
 
     Raises:
@@ -187,19 +187,19 @@ def boundaries(model_layout: Layout, stages: int, where: str) -> list[range]:
     """
     count = len(model_layout.blocks)
     if count < stages:
-        raise InputError(f"{where}.strategy: the model has {count} blocks, too few for {stages} pipeline stages")
+        raise InputError(f"{path}.strategy: the model has {count} blocks, too few for {stages} pipeline stages")
     # By the number of blocks in the first stages: the cost of the slowest of these, and the end of each.
     best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for stage in range(stages):
         fixed_cost = model_layout.first * (stage == 0) + model_layout.last * (stage == stages - 1)
-        left = stages - stage - 1
+        remaining = stages - stage - 1
         best = {
             end: min(
                 (max(slowest, sum(model_layout.costs[start:end]) + fixed_cost), (*ends, end))
                 for start, (slowest, ends) in best.items()
                 if start < end
             )
-            for end in range(stage + 1, count - left + 1)
+            for end in range(stage + 1, count - remaining + 1)
             if any(start < end for start in best)
         }
     ends = (0, *best[count][1])

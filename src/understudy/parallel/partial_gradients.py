@@ -13,16 +13,16 @@ def sum_gradients(module: nn.Module, group: dist.ProcessGroup) -> None:
     """
     from transformers.distributed.parallel_utils import _AllReduceBackward
 
-    plain = module.forward
+    original_forward = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        held = dict(module._parameters)
+        original = dict(module._parameters)
         module._parameters.update(
-            {name: _AllReduceBackward.apply(weight, group) for name, weight in held.items() if weight is not None}
+            {name: _AllReduceBackward.apply(weight, group) for name, weight in original.items() if weight is not None}
         )
         try:
-            return plain(*args, **kwargs)
+            return original_forward(*args, **kwargs)
         finally:
-            module._parameters.update(held)
+            module._parameters.update(original)
 
     module.forward = forward

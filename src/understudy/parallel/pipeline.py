@@ -41,7 +41,7 @@ class Pipeline:
         parts: number of micro-batches in a step.
         hidden: shape and type of a micro-batch between stages.
         device: this rank's device.
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
 
     Raises:
         InputError: the schedule needs more micro-batches, or another number of them.
@@ -56,20 +56,23 @@ class Pipeline:
         parts: int,
         hidden: OutputSpec,
         device: torch.device,
-        where: str,
+        path: str,
     ) -> None:
         self._stages, self._homes, self._group, self._device = stages, homes, mesh.get_group(), device
         self._rank, self._hidden = mesh.get_local_rank(), hidden
         schedule_stages = [self._stage(number, stage) for number, stage in sorted(stages.items())]
         kind = get_schedule_class(settings.schedule)
-        many = issubclass(kind, PipelineScheduleMulti)
+        is_multi = issubclass(kind, PipelineScheduleMulti)
         try:
             self._schedule = kind(
-                schedule_stages if many else schedule_stages[0], parts, loss_fn=lambda loss, _: loss, scale_grads=False
+                schedule_stages if is_multi else schedule_stages[0],
+                parts,
+                loss_fn=lambda loss, _: loss,
+                scale_grads=False,
             )
         except ValueError as error:
             raise InputError(
-                f"{where}.gradient_accumulation_steps: {settings.schedule} over {mesh.size()} processes cannot have "
+                f"{path}.gradient_accumulation_steps: {settings.schedule} over {mesh.size()} processes cannot have "
                 f"{parts} micro-batches ({error})"
             ) from error
 
@@ -97,12 +100,12 @@ class Pipeline:
         """Compute gradients of the micro-batches' losses. Their sum on the rank with the last stage, 0 on others."""
         self._show(parts)
         losses: list[Tensor] = []
-        nothing: list[None] = [None] * len(parts)
+        no_targets: list[None] = [None] * len(parts)
         with _original_errors():
             self._schedule.step(
                 arg_mbs=[()] * len(parts),
                 kwarg_mbs=[{"part": number} for number in range(len(parts))],
-                target_mbs=nothing if self.answers else None,
+                target_mbs=no_targets if self.answers else None,
                 losses=losses if self.answers else None,
                 return_outputs=False,
             )
@@ -114,11 +117,11 @@ class Pipeline:
     def evaluate(self, part: MicroBatch) -> Tensor | None:
         """The result for a batch, without gradients, on the rank with the last stage; None on others."""
         self._show([part])
-        answer: Tensor | None = None
+        result: Tensor | None = None
         hidden: Tensor | None = None
         with torch.no_grad():
-            for number, home in enumerate(self._homes):
-                if home != self._rank:
+            for number, rank in enumerate(self._homes):
+                if rank != self._rank:
                     continue
                 if number and self._homes[number - 1] != self._rank:
                     shape = (len(part.inputs), *self._hidden.shape[1:])
@@ -126,12 +129,12 @@ class Pipeline:
                     dist.recv(hidden, group=self._group, group_src=self._homes[number - 1])
                 output: Tensor = self._stages[number](*([hidden] if number else []), part=0)
                 if number + 1 == len(self._homes):
-                    answer = output
+                    result = output
                 elif self._homes[number + 1] != self._rank:
                     dist.send(output.contiguous(), group=self._group, group_dst=self._homes[number + 1])
                 hidden = output
         self._show([])
-        return answer
+        return result
 
     def _show(self, parts: Sequence[MicroBatch]) -> None:
         for stage in self._stages.values():
@@ -147,13 +150,13 @@ def _original_errors() -> Iterator[None]:
         raise error.__cause__ or error  # noqa: B904  # `from` would make each the other's cause
 
 
-def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, other: int) -> None:
+def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, peer: int) -> None:
     """Add up the gradients of parameters that this rank and another share.
 
     Args:
         parameters: in the same order on both ranks.
         group: the ranks of the pipeline.
-        other: the other rank in `group`.
+        peer: the other rank in `group`.
     """
     for parameter in parameters:
         gradient = parameter.grad
@@ -162,8 +165,10 @@ def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, 
             # One rank's operations may have replicated it where the other's left it sharded.
             parameter.grad = gradient = gradient.redistribute(placements=parameter.placements)
         gradient = local_tensor(gradient)
-        theirs = torch.empty_like(gradient)
-        sends = dist.P2POp(dist.isend, gradient.contiguous(), group=group, group_peer=other)
-        for work in dist.batch_isend_irecv([sends, dist.P2POp(dist.irecv, theirs, group=group, group_peer=other)]):
+        peer_gradient = torch.empty_like(gradient)
+        sends = dist.P2POp(dist.isend, gradient.contiguous(), group=group, group_peer=peer)
+        for work in dist.batch_isend_irecv(
+            [sends, dist.P2POp(dist.irecv, peer_gradient, group=group, group_peer=peer)]
+        ):
             work.wait()
-        gradient.add_(theirs)
+        gradient.add_(peer_gradient)

@@ -56,10 +56,10 @@ class PowerSGD(Stateful):
         left = [torch.linalg.qr(tensor)[0] for tensor in left]
         right = [matrix.T @ tensor for matrix, tensor in zip(matrices, left, strict=True)]
         self._sum(right)
-        for at, (matrix, tensor, other) in enumerate(zip(matrices, left, right, strict=True)):
-            other.div_(self._group.size())
-            torch.mm(tensor, other.T, out=matrix)
-            self._state[f"{number}.{at}"] = other
+        for at, (matrix, tensor, factor) in enumerate(zip(matrices, left, right, strict=True)):
+            factor.div_(self._group.size())
+            torch.mm(tensor, factor.T, out=matrix)
+            self._state[f"{number}.{at}"] = factor
 
     def _right(self, name: str, matrix: Tensor) -> Tensor:
         """The initial right factor: the previous step's, at first a random one, the same on all ranks."""

@@ -47,52 +47,52 @@ class _Ring(torch.autograd.Function):
         """The attention; `keys_values` is keys and values, (2, B, key heads, positions, width)."""
         output = torch.zeros_like(query, dtype=torch.float32)
         sums = output.new_full(output.shape[:-1], -torch.inf)
-        for hop, held in enumerate(_around(keys_values, group)):
-            rows, columns = _seen(hop, group, query.shape[2])
-            key, value = _for_heads(held[..., columns, :], query.shape[1])
+        for hop, received in enumerate(_rotate(keys_values, group)):
+            rows, columns = _visible(hop, group, query.shape[2])
+            key, value = _for_heads(received[..., columns, :], query.shape[1])
             part, part_sums = attended(query[:, :, rows].contiguous(), key, value, causal=hop == 0, scale=scale)
-            both = torch.logaddexp(sums[:, :, rows], part_sums)
-            before, now = ((old - both).exp()[..., None] for old in (sums[:, :, rows], part_sums))
-            output[:, :, rows] = output[:, :, rows] * before + part * now
-            sums[:, :, rows] = both
+            combined = torch.logaddexp(sums[:, :, rows], part_sums)
+            old_weight, part_weight = ((old - combined).exp()[..., None] for old in (sums[:, :, rows], part_sums))
+            output[:, :, rows] = output[:, :, rows] * old_weight + part * part_weight
+            sums[:, :, rows] = combined
         answer = output.to(query.dtype)
         ctx.save_for_backward(query, keys_values, answer, sums)
-        ctx.way = group, scale
+        ctx.arguments = group, scale
         return answer
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """Exact gradients: given the log-sum-exp over all positions, the parts' gradients add up to the whole."""
         query, keys_values, answer, sums = ctx.saved_tensors
-        group, scale = ctx.way
-        of_query = torch.zeros_like(query, dtype=torch.float32)
-        of_keys_values = torch.zeros_like(keys_values, dtype=torch.float32)
-        for hop, held in enumerate(_around(keys_values, group)):
-            rows, columns = _seen(hop, group, query.shape[2])
+        group, scale = ctx.arguments
+        query_gradient = torch.zeros_like(query, dtype=torch.float32)
+        keys_values_gradient = torch.zeros_like(keys_values, dtype=torch.float32)
+        for hop, received in enumerate(_rotate(keys_values, group)):
+            rows, columns = _visible(hop, group, query.shape[2])
             part_query, part_output, part_gradient = (
                 tensor[:, :, rows].contiguous() for tensor in (query, answer, gradient)
             )
-            key, value = _for_heads(held[..., columns, :], query.shape[1])
+            key, value = _for_heads(received[..., columns, :], query.shape[1])
             part_sums = sums[:, :, rows].contiguous()
             grads = gradients(
                 part_gradient, part_query, key, value, part_output, part_sums, causal=hop == 0, scale=scale
             )
-            of_query[:, :, rows] += grads[0]
-            of_keys_values[..., columns, :] += torch.stack(
-                [_of_key_heads(part, keys_values.shape[2]) for part in grads[1:]]
+            query_gradient[:, :, rows] += grads[0]
+            keys_values_gradient[..., columns, :] += torch.stack(
+                [_sum_over_query_heads(part, keys_values.shape[2]) for part in grads[1:]]
             )
-            of_keys_values = _Passed(of_keys_values, group).received()
-        return of_query.to(query.dtype), of_keys_values.to(keys_values.dtype), None, None
+            keys_values_gradient = _Exchange(keys_values_gradient, group).received()
+        return query_gradient.to(query.dtype), keys_values_gradient.to(keys_values.dtype), None, None
 
 
-def _seen(hop: int, group: dist.ProcessGroup, positions: int) -> tuple[slice, slice]:
-    """Slices of this rank's queries, and of the keys received after `hop` hops that they see."""
-    everything, half = slice(None), positions // 2
+def _visible(hop: int, group: dist.ProcessGroup, positions: int) -> tuple[slice, slice]:
+    """Slices of this rank's queries, and of the keys that they see among those received after `hop` hops."""
+    all_positions, half = slice(None), positions // 2
     if hop == 0:
-        return everything, everything
+        return all_positions, all_positions
     if hop <= dist.get_rank(group):  # an earlier rank's: its first chunk precedes both of ours, its second follows
-        return everything, slice(half)
-    return slice(half, None), everything
+        return all_positions, slice(half)
+    return slice(half, None), all_positions
 
 
 def _for_heads(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
@@ -101,22 +101,22 @@ def _for_heads(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     return key, value
 
 
-def _of_key_heads(gradient: Tensor, heads: int) -> Tensor:
+def _sum_over_query_heads(gradient: Tensor, heads: int) -> Tensor:
     examples, _, positions, width = gradient.shape
     return gradient.float().reshape(examples, heads, -1, positions, width).sum(2)
 
 
-def _around(local: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
+def _rotate(local: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
     """Each rank's tensor: this rank's, then those of the ranks before it; the next is received meanwhile."""
-    held = local.contiguous()
-    for left in reversed(range(dist.get_world_size(group))):
-        passed = _Passed(held, group) if left else None
-        yield held
-        if passed:
-            held = passed.received()
+    current = local.contiguous()
+    for remaining in reversed(range(dist.get_world_size(group))):
+        exchange = _Exchange(current, group) if remaining else None
+        yield current
+        if exchange:
+            current = exchange.received()
 
 
-class _Passed:
+class _Exchange:
     """An asynchronous send to the next rank, and receive from the previous one."""
 
     def __init__(self, tensor: Tensor, group: dist.ProcessGroup) -> None:

@@ -24,12 +24,12 @@ class Savers(NamedTuple):
         compiled = False if train.compile == "auto" and train.strategy == "dp" else train.compile
         return cls(train.activation_checkpointing, compiled, "activations" in train.offload)
 
-    def apply(self, model: nn.Module, where: str, device: torch.device, *, splits: bool) -> None:
+    def apply(self, model: nn.Module, path: str, device: torch.device, *, splits: bool) -> None:
         """Change a model's blocks in place, before it is sharded.
 
         Args:
             model: its layers are already split.
-            where: the training's path in the recipe, for errors.
+            path: the training's path in the recipe, for errors.
             device: the device that computes.
             splits: whether there are split layers or sequences, or stages.
 
@@ -37,11 +37,11 @@ class Savers(NamedTuple):
             InputError: the model has no repeated blocks, or this machine cannot compile.
         """
         if self.recompute != "none":
-            checkpoint_activations(model, self.recompute, where)
+            checkpoint_activations(model, self.recompute, path)
         if self.compiled is True or (self.compiled and not splits and is_worth_compiling(model, device)):
-            compile_blocks(model, where)
+            compile_blocks(model, path)
         if self.offloaded:  # outside the compiled function, or its hooks would be compiled too
-            offload_activations(model, where)
+            offload_activations(model, path)
 
 
 NONE = Savers()

@@ -21,14 +21,14 @@ STYLES = {"colwise", "rowwise"}
 POSITIONS = Shard(1)
 
 
-def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh, where: str) -> dict[str, str]:
+def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh, path: str) -> dict[str, str]:
     """Split the positions in a network's blocks over ranks, in place; return the tensor-parallel plan for it.
 
     Args:
         net: whole, its layers not split yet; its blocks take and return (B, positions, width).
         plan: the style of each split module and parameter.
         mesh: one-dimensional, over the ranks that share the layers; their number divides the number of positions.
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
 
     Raises:
         InputError: a block has a style other than colwise and rowwise.
@@ -38,24 +38,24 @@ def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh,
 
     ALL_PARALLEL_STYLES.register(SCATTERED, RowwiseParallel(output_layouts=POSITIONS))
     net_blocks = blocks(net)
-    below = _below(net, net_blocks)
-    inside = {name: style for name, style in plan.items() if name in below}
-    for name, style in inside.items():
+    block_names = _below(net, net_blocks)
+    block_plan = {name: style for name, style in plan.items() if name in block_names}
+    for name, style in block_plan.items():
         if style not in STYLES:
             raise InputError(
-                f"{where}.strategy.sequence_parallel: {name} is split as {style}, but only colwise and "
+                f"{path}.strategy.sequence_parallel: {name} is split as {style}, but only colwise and "
                 "rowwise are supported; leave it out"
             )
-    split = {module for name, module in net.named_modules() if name in inside}
+    split = {module for name, module in net.named_modules() if name in block_plan}
     for block in net_blocks:
         for child in block.children():
             if split & set(child.modules()):
-                child.register_forward_pre_hook(_on_hidden(lambda local: _whole(local, mesh)), with_kwargs=True)
+                child.register_forward_pre_hook(_on_hidden(lambda local: _all_positions(local, mesh)), with_kwargs=True)
             else:
                 sum_gradients(child, mesh.get_group())
-    net_blocks[0].register_forward_pre_hook(_on_hidden(lambda whole: _part(whole, mesh)), with_kwargs=True)
-    net_blocks[-1].register_forward_hook(lambda _, __, local: _whole(local, mesh).to_local())
-    return {**plan, **{name: SCATTERED for name, style in inside.items() if style == "rowwise"}}
+    net_blocks[0].register_forward_pre_hook(_on_hidden(lambda hidden: _own_positions(hidden, mesh)), with_kwargs=True)
+    net_blocks[-1].register_forward_hook(lambda _, __, local: _all_positions(local, mesh).to_local())
+    return {**plan, **{name: SCATTERED for name, style in block_plan.items() if style == "rowwise"}}
 
 
 def _below(net: nn.Module, net_blocks: list[nn.Module]) -> set[str]:
@@ -75,13 +75,13 @@ def _on_hidden(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
     return hook
 
 
-def _part(whole: Tensor, mesh: DeviceMesh) -> Tensor:
+def _own_positions(hidden: Tensor, mesh: DeviceMesh) -> Tensor:
     """This rank's positions."""
-    replicated = DTensor.from_local(whole, mesh, [Replicate()], run_check=False)
+    replicated = DTensor.from_local(hidden, mesh, [Replicate()], run_check=False)
     local: Tensor = replicated.redistribute(placements=[POSITIONS]).to_local()
     return local
 
 
-def _whole(local: Tensor, mesh: DeviceMesh) -> DTensor:
+def _all_positions(local: Tensor, mesh: DeviceMesh) -> DTensor:
     """All ranks' positions. Gradients, which differ by rank, are reduce-scattered."""
     return DTensor.from_local(local, mesh, [POSITIONS], run_check=False).redistribute(placements=[Replicate()])

@@ -61,8 +61,8 @@ def _without_memory(module: nn.Module) -> nn.Module:
     Hooks and a patched forward are left out: they reference the module, too.
     """
     shell = copy.copy(module)
-    around = {name: type(value)() for name, value in shell.__dict__.items() if "_hooks" in name}
-    shell.__dict__.update(around)
+    hooks = {name: type(value)() for name, value in shell.__dict__.items() if "_hooks" in name}
+    shell.__dict__.update(hooks)
     shell.__dict__.pop("forward", None)
     shell._modules = {name: child and _without_memory(child) for name, child in module._modules.items()}
     shell._parameters = {
@@ -115,12 +115,12 @@ class Skipped(Absent):
 class Cut:
     """A rank's stages of a model."""
 
-    held: nn.Module
-    """All modules of the rank, and those tied to them, under the whole model's names; it cannot be run."""
+    rank_model: nn.Module
+    """The rank's modules, and those tied to them, under the whole model's names; it cannot be run."""
     stages: tuple[tuple[nn.Module, Passing], ...]
-    """A model to run for each stage; they share their parameters with `held`."""
+    """A model to run for each stage; they share their parameters with `rank_model`."""
     tied: tuple[nn.Module, ...]
-    """Modules of `held` that the rank does not run, with parameters tied to a stage's."""
+    """Modules of `rank_model` that the rank does not run, with parameters tied to a stage's."""
     is_tied: bool
     """Whether a stage of any rank shares a parameter with another stage."""
 
@@ -149,8 +149,8 @@ def cut(model: nn.Module, model_layout: Layout, parts: Sequence[range], rank_sta
     }
     passing = [Passing() for _ in rank_stages]
     stages = tuple(
-        (_stage(model, modules, model_layout, parts, stage, through), through)
-        for stage, through in zip(rank_stages, passing, strict=True)
+        (_stage(model, modules, model_layout, parts, stage, stage_passing), stage_passing)
+        for stage, stage_passing in zip(rank_stages, passing, strict=True)
     )
     tied_modules = tuple(modules[name] for name in sorted(tied))
     return Cut(_with(model, absent), stages, tied_modules, _is_tied(modules, homes))
@@ -168,9 +168,9 @@ def _shares(modules: Mapping[str, nn.Module], homes: Mapping[str, int], name: st
     """Whether a module of another rank shares a parameter with one of this rank."""
     if homes[name] in rank_stages:
         return False
-    theirs = {id(parameter) for parameter in modules[name].parameters()}
-    ours = (modules[other] for other, home in homes.items() if home in rank_stages)
-    return any(id(parameter) in theirs for module in ours for parameter in module.parameters())
+    parameters = {id(parameter) for parameter in modules[name].parameters()}
+    rank_modules = (modules[rank_module] for rank_module, home in homes.items() if home in rank_stages)
+    return any(id(parameter) in parameters for module in rank_modules for parameter in module.parameters())
 
 
 def _stage(
@@ -187,9 +187,12 @@ def _stage(
         if block not in blocks:
             receives, sends = block == blocks.start - 1, block == blocks.stop
             absent[modules[name]] = Skipped(modules[name], passing, receives=receives, sends=sends)
-    for is_here, modules_there in ((stage == 0, model_layout.before), (stage == len(parts) - 1, model_layout.after)):
-        if not is_here:
-            absent |= {modules[name]: Silent(modules[name], output, passing) for name, output in modules_there.items()}
+    for is_included, outer_modules in (
+        (stage == 0, model_layout.before),
+        (stage == len(parts) - 1, model_layout.after),
+    ):
+        if not is_included:
+            absent |= {modules[name]: Silent(modules[name], output, passing) for name, output in outer_modules.items()}
     return _with(model, absent)
 
 
@@ -205,28 +208,28 @@ def _with(module: nn.Module, absent: Mapping[nn.Module, nn.Module]) -> nn.Module
     return shell
 
 
-def with_tied_alone(held: nn.Module, tied: Sequence[nn.Module], run: Sequence[nn.Module]) -> nn.Module:
-    """`held`, once it has its weights, without modules that the rank does not run, except for tied parameters.
+def without_unused(rank_model: nn.Module, tied: Sequence[nn.Module], run: Sequence[nn.Module]) -> nn.Module:
+    """A rank's model with its weights, without the modules that the rank does not run, except for tied parameters.
 
     Args:
-        held: as in Cut.
+        rank_model: as in Cut.
         tied: as in Cut.
         run: the rank's stages.
     """
     used = {id(parameter) for module in run for parameter in module.parameters()}
-    return _with(held, {module: _alone(module, used) for module in tied})
+    return _with(rank_model, {module: _alone(module, used) for module in tied})
 
 
 def _alone(module: nn.Module, used: set[int]) -> nn.Module:
     """A module with the same structure, without its code, and with only some of its parameters."""
-    alone = nn.Module()
+    skeleton = nn.Module()
     for name, parameter in module._parameters.items():
         if id(parameter) in used:
-            alone.register_parameter(name, parameter)
+            skeleton.register_parameter(name, parameter)
     for name, child in module.named_children():
         if any(id(parameter) in used for parameter in child.parameters()):
-            alone.add_module(name, _alone(child, used))
-    return alone
+            skeleton.add_module(name, _alone(child, used))
+    return skeleton
 
 
 class Stage(nn.Module):
@@ -235,7 +238,7 @@ class Stage(nn.Module):
     Args:
         model: one of Cut.stages.
         passing: the input and output of `model`.
-        beside: modules that are not run, with parameters tied to the stage's.
+        tied: modules that are not run, with parameters tied to the stage's.
         sends: the type of the tensor to send.
         is_last: whether it computes the result.
     """
@@ -266,5 +269,5 @@ class Stage(nn.Module):
         sent, passing.sent, passing.received = passing.sent, None, None
         if self.is_last:
             return answer
-        assert sent is not None, "the block after the last one has kept it"
+        assert sent is not None, "the placeholder after the stage's last block has stored it"
         return sent.to(self.sends)

@@ -24,7 +24,7 @@ PACKED = {"packed_colwise", "packed_rowwise"}
 
 
 def tensor_parallel(
-    model: nn.Module, mesh: DeviceMesh, overrides: Mapping[str, str], where: str, *, by_position: bool = False
+    model: nn.Module, mesh: DeviceMesh, overrides: Mapping[str, str], path: str, *, by_position: bool = False
 ) -> None:
     """Split a model's layers in place: each rank keeps its part.
 
@@ -32,7 +32,7 @@ def tensor_parallel(
         model: whole, the same on all ranks; its transformers network is its submodule `net`.
         mesh: one-dimensional, over the ranks that share the layers.
         overrides: the recipe's plan, which overrides the architecture's.
-        where: the training's path in the recipe, for errors.
+        path: the training's path in the recipe, for errors.
         by_position: whether positions are split between split layers (sequence parallel).
 
     Raises:
@@ -43,13 +43,13 @@ def tensor_parallel(
 
     net = model.get_submodule("net")
     plan = {**_architecture_plan(net), **overrides}
-    _check(net, plan, overrides, mesh.size(), where)
+    _check(net, plan, overrides, mesh.size(), path)
     expanded = dict(_expanded(net, plan))
-    _refuse_packed(expanded, where)
+    _refuse_packed(expanded, path)
     partial = [module for name, module in net.named_modules() if expanded.get(name) == PARTIAL]
     expanded = {name: style for name, style in expanded.items() if style != PARTIAL}
     if by_position:
-        expanded = sequence_parallel(net, expanded, mesh, where)
+        expanded = sequence_parallel(net, expanded, mesh, path)
     apply_tensor_parallelism(net, mesh, expanded)
     for module in partial:
         sum_gradients(module, mesh.get_group())
@@ -66,42 +66,42 @@ def _architecture_plan(net: nn.Module) -> dict[str, str]:
     return dict(getattr(net, "tp_plan", None) or {})
 
 
-def _check(net: nn.Module, plan: Mapping[str, str], overrides: Mapping[str, str], parts: int, where: str) -> None:
+def _check(net: nn.Module, plan: Mapping[str, str], overrides: Mapping[str, str], parts: int, path: str) -> None:
     from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES
 
     if not plan:
         raise InputError(
-            f"{where}.strategy: {type(net).__name__} has no plan for tensor parallel; give one as {where}.tensor_plan, "
+            f"{path}.strategy: {type(net).__name__} has no plan for tensor parallel; give one as {path}.tensor_plan, "
             "or use fsdp"
         )
     names = {_generic(name) for name, _ in [*net.named_modules(), *net.named_parameters()]}
     for name, style in overrides.items():
         if name not in names:
-            raise InputError(f"{where}.tensor_plan.{name}: {type(net).__name__} has no such module")
+            raise InputError(f"{path}.tensor_plan.{name}: {type(net).__name__} has no such module")
         if style not in ALL_PARALLEL_STYLES:
             styles = ", ".join(sorted(ALL_PARALLEL_STYLES))
-            raise InputError(f"{where}.tensor_plan.{name}: {style} is not a style of transformers ({styles})")
-    check_heads(getattr(net, "config", None), parts, "tp", where)
+            raise InputError(f"{path}.tensor_plan.{name}: {style} is not a style of transformers ({styles})")
+    check_heads(getattr(net, "config", None), parts, "tp", path)
 
 
-def _refuse_packed(expanded: Mapping[str, str], where: str) -> None:
+def _refuse_packed(expanded: Mapping[str, str], path: str) -> None:
     packed = next((name for name, style in expanded.items() if style in PACKED), None)
     if packed:
         raise InputError(
-            f"{where}.strategy: tp would split {packed}, in which weights are packed, so that a process has parts "
+            f"{path}.strategy: tp would split {packed}, in which weights are packed, so that a process has parts "
             "of each; use fsdp, pp or cp"
         )
 
 
 def _expanded(net: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The plan by full module name, parameters before their module; a module's style applies to them too."""
-    once = {name for name, _ in net.named_parameters()}  # a tied weight under its first name
+    parameters = {name for name, _ in net.named_parameters()}  # a tied weight under its first name
     for name, module in net.named_modules():
         style = plan.get(_generic(name))
         for parameter, _ in module.named_parameters(recurse=False):
-            whole = f"{name}.{parameter}" if name else parameter
-            if whole in once and (chosen := plan.get(_generic(whole), style)):
-                yield whole, chosen
+            full_name = f"{name}.{parameter}" if name else parameter
+            if full_name in parameters and (chosen := plan.get(_generic(full_name), style)):
+                yield full_name, chosen
         if style:
             yield name, style
 

@@ -34,7 +34,7 @@ def refusal(planned: Planned, degrees: Degrees, per_node: int) -> str | None:
     for path, reason in degree_conflicts((), train, degrees):
         return f"{'.'.join(map(str, path))}: {reason}"
     for objective in planned.settings.objectives:
-        for reason in objective.needs.conflicts(degrees, packed=keeps_apart(planned.examples.facts)):
+        for reason in objective.requirements.conflicts(degrees, packed=keeps_apart(planned.examples.facts)):
             return f"student.distill.{objective.type}: {reason}"
     if degrees.tp > per_node:
         return "layers would be split over nodes"

@@ -31,7 +31,7 @@ Feature = Literal["pp", "cp", "tp", "sequence_parallel", "packing"]
 
 
 @dataclass(frozen=True)
-class Needs:
+class Requirements:
     """The outputs that an objective compares, and the features of a training that it does not work with."""
 
     signals: frozenset[Literal["logits"] | Extra] = frozenset()
@@ -65,7 +65,7 @@ class Needs:
 class ObjectiveSection(Section):
     """An entry of student.distill. Its type names the objective, which defines the other keys."""
 
-    needs: ClassVar[Needs]
+    requirements: ClassVar[Requirements]
     type: str
     weight: Weight = 1.0
 
@@ -126,8 +126,8 @@ def _as_tuples(value: object) -> object:
 
 
 def _require_a_teacher(value: Objectives) -> Objectives:
-    if not any(objective.weight for objective in value if objective.needs.signals):
-        from_teacher = " or ".join(name for name in OBJECTIVES if load(name).needs.signals)
+    if not any(objective.weight for objective in value if objective.requirements.signals):
+        from_teacher = " or ".join(name for name in OBJECTIVES if load(name).requirements.signals)
         raise ValueError(f"nothing in it is learned from the teacher; give {from_teacher} a weight above 0")
     return value
 

@@ -100,7 +100,7 @@ def _objectives(recipe: Recipe, training: Training) -> Iterator[Conflict]:
             return
     packed = recipe.takes("data.text") and recipe.text.packing != "wrapped"
     for at, objective in enumerate(recipe.objectives_of(training.path)):
-        for why in objective.needs.conflicts(chosen, packed=packed):
+        for why in objective.requirements.conflicts(chosen, packed=packed):
             yield (*training.key_path, "distill", at), why
 
 

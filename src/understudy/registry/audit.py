@@ -68,11 +68,11 @@ def verify(lines: Iterable[str], last: str = "") -> Audit:
     Raises:
         UnderstudyError: a line was changed, removed, added or moved.
     """
-    number, previous, seen = 0, FIRST, not last
+    number, previous, last_exists = 0, FIRST, not last
     for number, line in enumerate(lines, 1):
         previous = _checked(line, number, previous)
-        seen = seen or previous == last
-    if not seen:
+        last_exists = last_exists or previous == last
+    if not last_exists:
         raise UnderstudyError(f"audit: no line has the digest {last}; lines were removed from the end, or made anew")
     return Audit(number, previous)
 

@@ -40,16 +40,20 @@ def back_up(vault: Vault, dump: Path, version: str, files: Bucket, tell: Callabl
     entries = [vault.add(dump, DATABASE)]
     with tempfile.TemporaryDirectory() as folder:
         for name, (size, changed) in sorted(listed.items()):
-            before = backed_up.get(FILES + name)
-            if before and (before.size, before.changed) == (size, changed) and vault.holds(before):
-                entries.append(before)
+            previous_entry = backed_up.get(FILES + name)
+            if (
+                previous_entry
+                and (previous_entry.size, previous_entry.changed) == (size, changed)
+                and vault.has(previous_entry)
+            ):
+                entries.append(previous_entry)
                 continue
-            copied = Path(folder) / "file"
-            if not files.get(name, copied):
+            copy = Path(folder) / "file"
+            if not files.get(name, copy):
                 tell(f"left out: {name} was removed meanwhile")
                 continue
-            entries.append(vault.add(copied, FILES + name, changed=changed))
-            copied.unlink()
+            entries.append(vault.add(copy, FILES + name, changed=changed))
+            copy.unlink()
     return vault.commit(KIND, version, entries)
 
 
@@ -90,15 +94,17 @@ def restore(vault: Vault, snapshot: Snapshot, dump: Path, files: Bucket) -> None
     database = by_path(snapshot).get(DATABASE)
     if database is None:
         raise vault.changed(snapshot.name, f"it has no file {DATABASE!r}")
-    wanted = {entry.path.removeprefix(FILES): entry for entry in snapshot.entries if entry.path.startswith(FILES)}
+    entries_by_name = {
+        entry.path.removeprefix(FILES): entry for entry in snapshot.entries if entry.path.startswith(FILES)
+    }
     existing = files.listed("")
-    strangers = sorted(existing.keys() - wanted.keys())
-    if dump.exists() or strangers:
-        obstacle = dump if dump.exists() else f"{files.url}: {strangers[0]}"
+    unexpected = sorted(existing.keys() - entries_by_name.keys())
+    if dump.exists() or unexpected:
+        obstacle = dump if dump.exists() else f"{files.url}: {unexpected[0]}"
         raise InputError(f"{obstacle} is there already; a registry is restored into an empty place")
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder) / "file"
-        for name, entry in wanted.items():
+        for name, entry in entries_by_name.items():
             vault.take(entry, copied)
             files.put(copied, name)
     _write(vault, database, dump)
@@ -106,8 +112,8 @@ def restore(vault: Vault, snapshot: Snapshot, dump: Path, files: Bucket) -> None
 
 def _write(vault: Vault, entry: Entry, dump: Path) -> None:
     """Write the dump atomically."""
-    aside = dump.with_name(f".{dump.name}.restored")
+    temporary = dump.with_name(f".{dump.name}.restored")
     with disk_errors(dump):
-        vault.take(entry, aside)
-        flush(aside)
-        aside.rename(dump)
+        vault.take(entry, temporary)
+        flush(temporary)
+        temporary.rename(dump)

@@ -11,8 +11,8 @@ from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.foreign import Foreign
 from understudy.registry.names import CHAMPION, DIGEST, TEACHER
 from understudy.registry.server import address, database, public_uri
-from understudy.registry.signature import PUBLIC, SIGNATURE, checking_key, holds
-from understudy.registry.version_files import MANIFEST, whole
+from understudy.registry.signature import PUBLIC, SIGNATURE, checking_key, is_valid
+from understudy.registry.version_files import MANIFEST, intact_manifest
 from understudy.store import Manifest
 from understudy.store.files import HEXADECIMAL
 
@@ -47,7 +47,7 @@ def champion(uri: str, name: str) -> Champion | Foreign | None:
             "understudy did not make it and cannot measure it on this test split. Give the alias champion to a version "
             "that understudy registered, remove the alias, or set register.model to another name."
         )
-    if key and not holds(key, tags.get(SIGNATURE, ""), name, version, digest):
+    if key and not is_valid(key, tags.get(SIGNATURE, ""), name, version, digest):
         raise UnderstudyError(
             f"{public_uri(uri)}: the champion of {name}, version {version}, has no valid signature ({SIGNATURE}): what "
             f"it was promoted with is not the key of {PUBLIC}, or it was changed since. If its files are the "
@@ -68,7 +68,7 @@ def fetch(uri: str, champion: Champion, folder: Path) -> Manifest:
     """
     with disk_errors(folder):
         fetched = mlflow_at(uri).download(champion.source, folder)
-    manifest = whole(fetched, champion.digest)
+    manifest = intact_manifest(fetched, champion.digest)
     if manifest is None:
         raise UnderstudyError(
             f"{public_uri(uri)}: the files of {champion.source} are not those of its tag {DIGEST}; "
@@ -90,7 +90,7 @@ def _lift(fetched: Path, folder: Path) -> None:
 
 
 def needed_digests(uri: str, home: Path, servers: Mapping[str, Path]) -> set[str]:
-    """The digests of all models and their teachers, in this registry and in the others that got models of a store.
+    """The digests of all models and their teachers in this registry, and in the others that received models of a store.
 
     Args:
         uri: the registry in use.

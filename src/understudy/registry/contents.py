@@ -9,7 +9,7 @@ from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST
 from understudy.registry.server import database
 from understudy.registry.tracking import Version
-from understudy.registry.version_files import whole
+from understudy.registry.version_files import intact_manifest
 
 
 def checked_versions(uri: str) -> Iterator[tuple[Version, bool]]:
@@ -27,8 +27,8 @@ def checked_versions(uri: str) -> Iterator[tuple[Version, bool]]:
     versions = [version for version in server.versions() if DIGEST in version.tags]
     aliases = {name: server.aliases(name) for name in {version.name for version in versions}}
     for version in versions:
-        of_model = aliases[version.name]
-        if path or version.number in {of_model.get(CHALLENGER), of_model.get(CHAMPION)}:
+        model_aliases = aliases[version.name]
+        if path or version.number in {model_aliases.get(CHALLENGER), model_aliases.get(CHAMPION)}:
             yield version, _is_whole(uri, version)
 
 
@@ -37,6 +37,6 @@ def _is_whole(uri: str, version: Version) -> bool:
     with tempfile.TemporaryDirectory() as folder, disk_errors(Path(folder)):
         try:
             source = f"models:/{version.name}/{version.number}/artifacts/{digest}"
-            return whole(mlflow_at(uri).download(source, Path(folder)), digest) is not None
+            return intact_manifest(mlflow_at(uri).download(source, Path(folder)), digest) is not None
         except UnderstudyError:  # missing files
             return False

@@ -42,11 +42,11 @@ class Tail:
                 text = stream.read(MOST)
         except FileNotFoundError:
             return []
-        whole = text[: text.rfind(b"\n") + 1]
-        if not whole and len(text) == MOST:  # no valid line is as long
-            whole = text
-        self._offset += len(whole)
-        return list(_parsed(whole.splitlines()))
+        complete_lines = text[: text.rfind(b"\n") + 1]
+        if not complete_lines and len(text) == MOST:  # no valid line is as long
+            complete_lines = text
+        self._offset += len(complete_lines)
+        return list(_parsed(complete_lines.splitlines()))
 
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[Point]:

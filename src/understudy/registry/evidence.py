@@ -12,17 +12,17 @@ LONGEST = 8000  # characters of a tag in MLflow
 NOTE, NOT_SCORED = "note", "not scored"
 """Keys of figures: a remark on them, or the reason why there are none."""
 UNSCORED = {NOT_SCORED: "its model was measured in shards, and one process may not hold it"}
-SERVED_HERE = "<!-- what is served -->"
+SERVED_PLACEHOLDER = "<!-- what is served -->"
 """The placeholder for this section in a report, which is written before registration."""
-WAYS = {"pyfunc": "MLflow", "transformers": "transformers alone"}
+LOADERS = {"pyfunc": "MLflow", "transformers": "transformers alone"}
 Figures = Mapping[str, Mapping[str, float] | str]
-"""Statistics of test examples scored through a version, by loading method."""
+"""Differences of scores through a version from the measured ones, by loading method."""
 
 
 def metrics(measured: ModelMeasures) -> dict[str, float]:
     """One model's measures as metrics, without those that could not be measured."""
     latency = measured["latency"]
-    found: dict[str, float | None] = {
+    values: dict[str, float | None] = {
         **{str(name): value for name, value in measured["metrics"].items()},
         "parameters": measured["parameters"],
         "flops": measured["flops"],
@@ -30,7 +30,7 @@ def metrics(measured: ModelMeasures) -> dict[str, float]:
         "latency_ms": latency["median_ms"],
         "throughput_per_s": latency["throughput_per_s"],
     }
-    return {name: float(value) for name, value in found.items() if value is not None}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def all_metrics(measures: Measures) -> dict[str, float]:
@@ -45,9 +45,9 @@ def all_metrics(measures: Measures) -> dict[str, float]:
 def key_figures(measures: Measures) -> dict[str, str]:
     """The few metrics that become tags of the version."""
     names = (measures["gate_metric"], "parameters", "latency_ms")
-    found = all_metrics(measures)
+    values = all_metrics(measures)
     keys = [f"{role}.{name}" for role in _roles(measures) for name in names]
-    return {key: f"{found[key]:.6g}" for key in keys if key in found}
+    return {key: f"{values[key]:.6g}" for key in keys if key in values}
 
 
 def recovered_share(verdict: Verdict) -> dict[str, float]:
@@ -57,7 +57,7 @@ def recovered_share(verdict: Verdict) -> dict[str, float]:
 
 
 def recovered_figures(verdict: Verdict) -> dict[str, str]:
-    """The same with its interval, as a tag of a version."""
+    """The recovered share with its interval, as a tag of a version."""
     recovered = verdict.get("recovered")
     return {"recovered": recovered["detail"]} if recovered else {}
 
@@ -66,12 +66,12 @@ def served(figures: Figures) -> str:
     """A paragraph on the differences between scores through the version and the gate's scores."""
     if isinstance(reason := figures.get(NOT_SCORED), str):
         return f"The version was not scored when it was registered: {reason}."
-    ways = {way: found for way, found in figures.items() if not isinstance(found, str)}
-    first = next(iter(ways.values()))
+    by_loader = {loader: statistics for loader, statistics in figures.items() if not isinstance(statistics, str)}
+    first = next(iter(by_loader.values()))
     differences = ", ".join(
-        f"loaded by {WAYS.get(way, way)} at most {found['largest_difference']:.2g} nats from what was measured "
-        f"({100 * found['largest_share_of_tolerance']:.2g} % of what rounding explains)"
-        for way, found in ways.items()
+        f"loaded by {LOADERS.get(loader, loader)} at most {statistics['largest_difference']:.2g} nats from "
+        f"the measured ones ({100 * statistics['largest_share_of_tolerance']:.2g} % of the tolerance for rounding)"
+        for loader, statistics in by_loader.items()
     )
     examples, predictions = (int(first[key]) for key in ("examples", "predictions"))
     note = f" {figures[NOTE]}." if figures.get(NOTE) else ""
@@ -83,7 +83,7 @@ def served(figures: Figures) -> str:
 def report_with(report: str, paragraph: str) -> str:
     """An HTML report with a section on the scores of the served version."""
     section = f"<section>\n<h2>What is served</h2>\n<p>{escape(paragraph)}</p>\n</section>"
-    return report.replace(SERVED_HERE, section, 1)
+    return report.replace(SERVED_PLACEHOLDER, section, 1)
 
 
 def intent(recipe: Recipe) -> str:
@@ -131,18 +131,18 @@ def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
     """The verdict, the models side by side, and the rules, as lines of Markdown."""
     verb = "passed" if verdict["approved"] else "did not pass"
     candidate = verdict.get("candidate", STUDENT)  # a verdict of an older understudy is on a student
-    where = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))
+    hardware = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))
     yield f"The {candidate} {verb} the gate on {measures['examples']} examples of the test split."
     if headline := verdict.get("headline"):
         yield f"{headline[0].upper()}{headline[1:]}."
     if (teacher := verdict.get("reference", TEACHER)) != TEACHER:
-        yield f"The teacher that it was held against is {teacher}."
+        yield f"The teacher that it was compared with is {teacher}."
     for caution in verdict["cautions"]:
         yield from ("", f"**{caution}**")
-    told = [verdict.get("judged"), *verdict.get("advice", ())]
+    remarks = [verdict.get("judged"), *verdict.get("advice", ())]
     if recovered := verdict.get("recovered"):
-        told.append(f"{recovered['detail'][0].upper()}{recovered['detail'][1:]}.")
-    yield from (line for sentence in told if sentence for line in ("", sentence))
+        remarks.append(f"{recovered['detail'][0].upper()}{recovered['detail'][1:]}.")
+    yield from (line for sentence in remarks if sentence for line in ("", sentence))
     yield ""
     yield from _table(measures)
     gate = f"Gate on {verdict['metric']}, margin {verdict['margin']:g}, confidence {verdict['confidence']:.0%}:"
@@ -151,7 +151,7 @@ def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
         yield f"- {'✓' if rule['passed'] else '✗'} **{rule['rule']}**: {rule['detail']}"
     shards = measures["hardware"].get("processes", 1)
     how = f", each model in shards over {shards} processes: so was its speed" if shards > 1 else ""
-    yield from ("", f"Measured on {where}{how}.")
+    yield from ("", f"Measured on {hardware}{how}.")
 
 
 def _table(measures: Measures) -> Iterator[str]:

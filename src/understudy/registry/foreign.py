@@ -39,13 +39,13 @@ class Foreign:
         return f"the champion of {self.name}, version {self.version}"
 
 
-def ask(uri: str, champion: Foreign, questions: Mapping[str, Any], scratch: Path) -> "tuple[str, NDArray[Any]]":
+def predictions_of(uri: str, champion: Foreign, inputs: Mapping[str, Any], scratch: Path) -> "tuple[str, NDArray[Any]]":
     """The champion's predictions: their kind, one of KINDS, and an array with one entry per input.
 
     Args:
         uri: the registry.
         champion: the model.
-        questions: the inputs: images and labels, or texts, in the format of foreign_answers.py.
+        inputs: the inputs: images and labels, or texts, in the format of foreign_answers.py.
         scratch: an existing folder for temporary files, which are removed.
 
     Raises:
@@ -53,18 +53,18 @@ def ask(uri: str, champion: Foreign, questions: Mapping[str, Any], scratch: Path
     """
     import numpy as np
 
-    with tempfile.TemporaryDirectory(dir=scratch) as aside:
-        folder = Path(aside)
+    with tempfile.TemporaryDirectory(dir=scratch) as temporary:
+        folder = Path(temporary)
         (folder / "model").mkdir()
         model = mlflow_at(uri).download(f"models:/{champion.name}/{champion.version}", folder / "model")
-        for name, value in questions.items():
+        for name, value in inputs.items():
             if isinstance(value, np.ndarray):
                 np.save(folder / f"{name}.npy", value)
             else:
                 (folder / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
         _run(champion, model, folder)
-        count = len(questions["texts"] if "texts" in questions else questions["images"])
-        return _checked(champion, folder, count, len(questions.get("labels", ())))
+        count = len(inputs["texts"] if "texts" in inputs else inputs["images"])
+        return _checked(champion, folder, count, len(inputs.get("labels", ())))
 
 
 def _run(champion: Foreign, model: Path, folder: Path) -> None:
@@ -79,12 +79,12 @@ def _run(champion: Foreign, model: Path, folder: Path) -> None:
         raise UnderstudyError(f"{champion.words}, did not answer the test split in {SECONDS} s") from error
     misfit = folder / "misfit.txt"
     if misfit.exists():
-        why = misfit.read_text(encoding="utf-8")[:500]
-        raise UnderstudyError(f"{champion.words}, cannot be compared with: {why}")
+        reason = misfit.read_text(encoding="utf-8")[:500]
+        raise UnderstudyError(f"{champion.words}, cannot be compared with: {reason}")
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise UnderstudyError(
-            f"{champion.words}, cannot be loaded and asked here: {last[:300]}. Install what it needs, or give the "
+            f"{champion.words}, cannot be loaded and run here: {last[:300]}. Install its requirements, or give the "
             "alias to a version that understudy registered"
         )
 

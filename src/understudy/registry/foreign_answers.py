@@ -36,26 +36,26 @@ def answers(model: "PyFuncModel", folder: Path) -> tuple[str, NDArray[Any]]:
     """
     if (folder / "texts.json").exists():
         texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
-        parts = [_bits_per_byte(model.predict(_table("text", part))) for part in _parts(texts)]
-        return "bits_per_byte", np.concatenate(parts)
+        results = [_bits_per_byte(model.predict(_table("text", batch))) for batch in _parts(texts)]
+        return "bits_per_byte", np.concatenate(results)
     images, labels = np.load(folder / "images.npy"), json.loads((folder / "labels.json").read_text(encoding="utf-8"))
-    given = model.metadata.get_input_schema()
-    read = [_read(model.predict(_inputs(given, part)), labels, len(part)) for part in _parts(images)]
-    kinds = {kind for kind, _ in read}
+    schema = model.metadata.get_input_schema()
+    predictions = [_read(model.predict(_inputs(schema, batch)), labels, len(batch)) for batch in _parts(images)]
+    kinds = {kind for kind, _ in predictions}
     if len(kinds) != 1:
         raise Misfit("it answers some images with labels and others with probabilities")
-    return kinds.pop(), np.concatenate([part for _, part in read])
+    return kinds.pop(), np.concatenate([batch for _, batch in predictions])
 
 
-def _parts(every: Any) -> Iterator[Any]:
-    for start in range(0, len(every), AT_ONCE):
-        yield every[start : start + AT_ONCE]
+def _parts(items: Any) -> Iterator[Any]:
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
 
 
 def _inputs(schema: Any, images: Pixels) -> Any:
     """Images in the form that the signature requires: raw pixels, or encoded as PNG."""
     if schema is None:
-        raise Misfit("it has no signature, which says what it takes; log it with one (mlflow.models.infer_signature)")
+        raise Misfit("it has no signature for its inputs; log it with one (mlflow.models.infer_signature)")
     first = schema.inputs[0]
     if len(schema.inputs) != 1:
         raise Misfit(f"it takes {len(schema.inputs)} inputs, and an image is one")
@@ -63,14 +63,18 @@ def _inputs(schema: Any, images: Pixels) -> Any:
         if first.type.name not in ("string", "binary"):
             raise Misfit(f"its column {first.name} is {first.type.name}; images are binary, or Base64 in a string")
         encoded: list[Any] = [_png(image) for image in images]
-        texts = [base64.b64encode(one).decode() for one in encoded] if first.type.name == "string" else encoded
+        texts = (
+            [base64.b64encode(image_bytes).decode() for image_bytes in encoded]
+            if first.type.name == "string"
+            else encoded
+        )
         return _table(first.name or "image", texts)
     if first.type == np.dtype(object):
         return np.array([_png(image) for image in images], dtype=object)
     if first.type != np.uint8:
         raise Misfit(
-            f"it takes {first.type}, which does not say whether pixels go to 1 or to 255; register it with pixels as "
-            "uint8, or with encoded images"
+            f"it takes {first.type}, for which the range of pixels, to 1 or to 255, is unknown; register it with "
+            "pixels as uint8, or with encoded images"
         )
     return _shaped(images, tuple(first.shape[1:]))
 
@@ -118,13 +122,13 @@ def _read(output: Any, labels: list[str], count: int) -> tuple[str, NDArray[Any]
     values = np.asarray(output)
     if values.ndim == 2 and values.shape[1] > 1:
         return "probabilities", _probabilities(values, count, len(labels))
-    places = {label: place for place, label in enumerate(labels)}
+    indices = {label: index for index, label in enumerate(labels)}
     names = [_name(value) for value in values.ravel()]
-    unknown = [name for name in names if name not in places]
+    unknown = [name for name in names if name not in indices]
     if len(names) != count or unknown:
-        seen = f"{unknown[0]!r}, which is no label of this run's data" if unknown else f"{len(names)} answers"
-        raise Misfit(f"{count} images were answered with {seen}; answer with labels, or with a column for each")
-    return "labels", np.array([places[name] for name in names], dtype=np.int64)
+        problem = f"{unknown[0]!r}, which is no label of this run's data" if unknown else f"{len(names)} answers"
+        raise Misfit(f"{count} images were answered with {problem}; answer with labels, or with a column for each")
+    return "labels", np.array([indices[name] for name in names], dtype=np.int64)
 
 
 def _name(value: Any) -> str:

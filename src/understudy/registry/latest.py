@@ -17,11 +17,11 @@ def latest_page(uri: str) -> str | None:
         UnderstudyError: the server does not respond.
     """
     server = server_at(uri)
-    experiments, of_pipeline = server.experiments(), f"tags.`{STEP}` = '{PARENT}'"
-    runs = server.runs(experiments, of_pipeline)
+    experiments, query = server.experiments(), f"tags.`{STEP}` = '{PARENT}'"
+    runs = server.runs(experiments, query)
     if not runs:
         return None
-    unfinished = set(server.runs(experiments, f"{of_pipeline} and attributes.status != 'FINISHED'"))
+    unfinished = set(server.runs(experiments, f"{query} and attributes.status != 'FINISHED'"))
     shown = (run_id for run_id in runs[:LOOKED_AT] if run_id in unfinished or server.has_metrics(run_id))
     chosen = next(shown, runs[0])
     return run_page(uri, server.experiment_of(chosen), chosen)

@@ -34,16 +34,16 @@ def main() -> None:
     task, version = served_task(facts["task"]), folder / VERSION
     scores = {"pyfunc": _by_pyfunc(task, facts, version, examples)}
     gc.collect()  # memory may not fit a large model twice
-    other = ""
+    tokenizer_class = ""
     if facts["kind"] == "transformers":
         net = _network(task, facts, described.parent, _kind(version))
-        scores["transformers"], other = task.losses_by_transformers(facts, net, described.parent, examples)
-    write_json(output / SCORES, {"scores": scores, "tokenizer": other})
+        scores["transformers"], tokenizer_class = task.losses_by_transformers(facts, net, described.parent, examples)
+    write_json(output / SCORES, {"scores": scores, "tokenizer": tokenizer_class})
 
 
-def _record(content: str, label: str | None, others: dict[str, str]) -> Content:
+def _record(content: str, label: str | None, encoded_fields: dict[str, str]) -> Content:
     """A test record, from its fields in base64."""
-    fields = {name: base64.b64decode(value) for name, value in others.items()}
+    fields = {name: base64.b64decode(value) for name, value in encoded_fields.items()}
     return Content("test", label, base64.b64decode(content), fields)
 
 

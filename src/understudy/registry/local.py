@@ -87,13 +87,13 @@ def _create(path: Path) -> None:
     """Create the local database aside and link it into place: of two processes one wins; a killed one leaves none."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with disk_errors(path):
         try:
-            SqlAlchemyStore(f"{SQLITE}{aside}", location_beside(path)).search_experiments(max_results=1)
-            os.link(aside, path)
+            SqlAlchemyStore(f"{SQLITE}{temporary}", location_beside(path)).search_experiments(max_results=1)
+            os.link(temporary, path)
         except FileExistsError:
             pass
         finally:
-            for file in aside.parent.glob(f"{aside.name}*"):
+            for file in temporary.parent.glob(f"{temporary.name}*"):
                 file.unlink()

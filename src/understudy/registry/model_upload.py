@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-def place_of(digest: str) -> str:
+def model_path(digest: str) -> str:
     """The folder of a model's own files in a version."""
     return f"artifacts/{digest}"
 
@@ -36,11 +36,11 @@ def send_model(client: "MlflowClient", logged_model: str, model: Path, digest: s
     """
     for name, expected in _files(model, digest):
         path = model / name
-        before = identity(path)
+        identity_before = identity(path)
         if hash_file(path) != expected:
             raise _changed(path, digest)
-        client.log_model_artifact(logged_model, str(path), str(PurePosixPath(place_of(digest), name).parent))
-        if identity(path) != before:
+        client.log_model_artifact(logged_model, str(path), str(PurePosixPath(model_path(digest), name).parent))
+        if identity(path) != identity_before:
             raise _changed(path, digest)
 
 
@@ -57,5 +57,5 @@ def _files(model: Path, digest: str) -> Iterator[tuple[str, str]]:
 def _changed(path: Path, digest: str) -> UnderstudyError:
     return UnderstudyError(
         f"{path}: was changed since it was stored, so the student is not registered; understudy store verify "
-        f"{digest[:12]} says what is damaged, and running again makes it anew"
+        f"{digest[:12]} shows the damage, and another run makes it again"
     )

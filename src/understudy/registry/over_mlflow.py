@@ -28,20 +28,20 @@ def connect(uri: str) -> "MlflowClient":
     Raises:
         UnderstudyError: the server does not respond.
     """
-    bare, before = _without_credentials(uri), os.environ.get(URI)
+    address, previous_uri = _move_credentials(uri), os.environ.get(URI)
     with translated(uri):
         import mlflow
 
         # Parts of MLflow use its global URI. Setting it also sets the variable, which a later run here would read.
-        mlflow.set_tracking_uri(bare)
-        if before is None:
+        mlflow.set_tracking_uri(address)
+        if previous_uri is None:
             os.environ.pop(URI, None)
         else:
-            os.environ[URI] = before
-        return mlflow.MlflowClient(bare)
+            os.environ[URI] = previous_uri
+        return mlflow.MlflowClient(address)
 
 
-def _without_credentials(uri: str) -> str:
+def _move_credentials(uri: str) -> str:
     """Move an address's credentials to environment variables: MLflow puts addresses into error messages and tags."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
@@ -189,8 +189,8 @@ class OverMlflow(TrackingServer):
             from mlflow.entities import Metric, Param, RunTag
 
             metrics = [Metric(value.key, value.value, value.timestamp, value.step) for value in values]
-            of_params = [Param(*item) for item in (params or {}).items()]
-            client.log_batch(run_id, metrics, of_params, [RunTag(*item) for item in (tags or {}).items()])
+            mlflow_params = [Param(*item) for item in (params or {}).items()]
+            client.log_batch(run_id, metrics, mlflow_params, [RunTag(*item) for item in (tags or {}).items()])
 
         self._call(log)
 

@@ -22,7 +22,7 @@ SETTING = "MLFLOW_TRACKING_AUTH"
 POD = "understudy"
 """The value of MLFLOW_TRACKING_AUTH, and the name of MLflow's provider in mlflow_auth.py."""
 FOLDER = "/var/run/secrets/understudy/mlflow"
-PLACE = "UNDERSTUDY_MLFLOW_TOKEN"
+FOLDER_VARIABLE = "UNDERSTUDY_MLFLOW_TOKEN"
 """The variable with the folder of the file `token`; FOLDER if it is not set."""
 LIFE = 3600  # seconds; the kubelet replaces a token when a fifth of it is left
 _SOURCE = {"audience": AUDIENCE, "expirationSeconds": LIFE, "path": "token"}
@@ -40,7 +40,7 @@ def token() -> str | None:
     """
     if os.environ.get(SETTING) != POD:
         return None
-    folder = Path(os.environ.get(PLACE, FOLDER))
+    folder = Path(os.environ.get(FOLDER_VARIABLE, FOLDER))
     return _from(folder / "token") if folder.is_dir() else REQUESTED.get()
 
 

@@ -52,11 +52,13 @@ class Policy(BaseModel):
                 raise ValueError(
                     f"{name!a} is no reviewer's name: letters and digits of ASCII, and . _ @ + - between them"
                 )
-            if (other := first.setdefault(name.lower(), name)) != name:
-                raise ValueError(f"{name} and {other} look like one person; give one of them another name")
+            if (similar_name := first.setdefault(name.lower(), name)) != name:
+                raise ValueError(f"{name} and {similar_name} look like one person; give one of them another name")
         keys = {name: _public_key(name, text).public_bytes_raw() for name, text in value.items()}
         for name, key in keys.items():
-            same = [other for other, other_key in keys.items() if other_key == key and other != name]
+            same = [
+                similar_name for similar_name, other_key in keys.items() if other_key == key and similar_name != name
+            ]
             if same:
                 raise ValueError(f"{name} and {same[0]} have one key; each person has a key of their own")
         return value
@@ -84,7 +86,7 @@ class Promotion(BaseModel):
     @classmethod
     def _check_name(cls, value: str) -> str:
         if not value.isprintable():
-            raise ValueError(f"{value!r} has letters that nobody sees")
+            raise ValueError(f"{value!r} has invisible characters")
         return value
 
     @field_validator("version", mode="before")
@@ -97,7 +99,7 @@ class Promotion(BaseModel):
         """The bytes that an approval signs."""
         return json.dumps(["understudy approval 1", self.model, self.version, self.digest, self.files]).encode()
 
-    def holds(self, name: str, key: Ed25519PublicKey) -> bool:
+    def is_approved_by(self, name: str, key: Ed25519PublicKey) -> bool:
         """Whether a reviewer's approval is a valid signature of this promotion by this key."""
         try:
             key.verify(base64.b64decode(self.approvals.get(name, ""), validate=True), self.statement)
@@ -128,9 +130,9 @@ def promotions(folder: Path) -> dict[Path, Promotion]:
     by_file = {path: read(path) for path in sorted(folder.glob("*.yaml")) if path.name not in OTHERS}
     first: dict[str, Path] = {}
     for path, promotion in by_file.items():
-        other = first.setdefault(promotion.model, path)
-        if other != path:
-            raise InputError(f"{path}: {promotion.model} is promoted in {other.name} too; leave one of the two")
+        first_path = first.setdefault(promotion.model, path)
+        if first_path != path:
+            raise InputError(f"{path}: {promotion.model} is promoted in {first_path.name} too; leave one of the two")
     return by_file
 
 
@@ -152,7 +154,7 @@ def policy(folder: Path) -> Policy:
     return _read(folder / POLICY, Policy)
 
 
-def place(folder: Path, model: str) -> Path:
+def promotion_path(folder: Path, model: str) -> Path:
     """The path of a model's promotion; a model name that is no valid file name gets a piece of its digest.
 
     Raises:
@@ -165,13 +167,13 @@ def place(folder: Path, model: str) -> Path:
     path = folder / f"{name}.yaml"
     if path.is_symlink():
         raise InputError(f"{path}: is a link; put a file in its place")
-    if path.exists() and (other := read(path).model) != model:
-        raise InputError(f"{path}: promotes {other}; give that file another name")
+    if path.exists() and (other_model := read(path).model) != model:
+        raise InputError(f"{path}: promotes {other_model}; give that file another name")
     return path
 
 
 def listing(folder: Path, name: str) -> dict[Path, str]:
-    """The folder's kustomization with a promotion's file added to the ConfigMap; empty if nothing has to be added.
+    """The changed kustomization by its path, with a promotion's file in the ConfigMap; empty if no change is needed.
 
     Raises:
         InputError: the kustomization does not list promotions as manifests/promotions does.
@@ -198,7 +200,7 @@ def check_approval(promotion: Promotion, name: str, folder: Path) -> None:
     keys = policy(folder).keys()
     if name not in keys:
         raise InputError(f"{folder / POLICY}: reviewers: there is no {name}, but {', '.join(sorted(keys)) or 'nobody'}")
-    if not promotion.holds(name, keys[name]):
+    if not promotion.is_approved_by(name, keys[name]):
         raise InputError(f"{folder / POLICY}: reviewers.{name}: is another key's public half; use that key's file")
 
 
@@ -240,8 +242,8 @@ def _read(path: Path, kind: type[File]) -> File:
         return kind.model_validate(document.data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+        location = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InputError(f"{path}: {location}: {first['msg'].removeprefix('Value error, ')}") from error
 
 
 def _public_key(name: str, text: str) -> Ed25519PublicKey:
@@ -257,7 +259,7 @@ def _public_key(name: str, text: str) -> Ed25519PublicKey:
 
 
 def _is_anybodys(key: Ed25519PublicKey) -> bool:
-    """Whether a key is a point of small order, so that one forged signature is valid for every eighth text or more.
+    """Whether a key is a point of small order: a forged signature is then valid for one of eight texts, or more.
 
     Libraries accept such keys (RFC 8032, 5.1.7, does not refuse them); the forged signature is valid for no other.
     """

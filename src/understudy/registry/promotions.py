@@ -30,7 +30,7 @@ def problems(promotion: Promotion, rules: Policy, server: TrackingServer, now: f
         return [f"the registry has no version {promotion.version} of {promotion.model}, but {listed}"]
     same = [version.created for version in versions.values() if version.tags.get(DIGEST) == promotion.digest]
     first = min([candidate.created, *same])  # a model registered again is as old as before
-    return [*_misfits(promotion, candidate, rules, now - first), *_lacking_approvals(promotion, rules)]
+    return [*_mismatches(promotion, candidate, rules, now - first), *_approval_problems(promotion, rules)]
 
 
 def apply(
@@ -53,25 +53,25 @@ def apply(
         UnderstudyError: the files of a current or future champion are not the approved ones. A current champion keeps
             its alias, since it may be in use.
     """
-    wished, rules = promotions(folder), policy(folder)
-    refused = {path: problems(promotion, rules, server, now) for path, promotion in wished.items()}
+    desired, rules = promotions(folder), policy(folder)
+    refused = {path: problems(promotion, rules, server, now) for path, promotion in desired.items()}
     if any(refused.values()):
         raise InputError("\n".join(printable(f"{path}: {text}") for path, texts in refused.items() for text in texts))
     changes: list[str] = []
-    for promotion in wished.values():
-        before = server.aliases(promotion.model).get(CHAMPION)
-        if before == promotion.version:
+    for promotion in desired.values():
+        current = server.aliases(promotion.model).get(CHAMPION)
+        if current == promotion.version:
             differing = _changed(promotion, files)
             if change and differing:
                 raise UnderstudyError("\n".join([*differing, *(f"moved before: {line}" for line in changes)]))
             changes += differing
             continue
-        was = f"it was version {before}" if before else "it had none"
+        previous = f"it was version {current}" if current else "it had none"
         if change:
-            _promote(promotion, before, server, files, changes)
+            _promote(promotion, current, server, files, changes)
         verb = "is the champion now" if change else "is to be the champion"
-        changes.append(f"{promotion.model}: version {promotion.version} {verb}; {was}")
-    return changes + _without_a_file(server, {promotion.model for promotion in wished.values()})
+        changes.append(f"{promotion.model}: version {promotion.version} {verb}; {previous}")
+    return changes + _unlisted_champions(server, {promotion.model for promotion in desired.values()})
 
 
 def _changed(promotion: Promotion, files: Callable[[Promotion], str]) -> list[str]:
@@ -83,7 +83,7 @@ def _changed(promotion: Promotion, files: Callable[[Promotion], str]) -> list[st
 
 def _promote(
     promotion: Promotion,
-    before: str | None,
+    current: str | None,
     server: TrackingServer,
     files: Callable[[Promotion], str],
     changes: list[str],
@@ -100,7 +100,7 @@ def _promote(
         try:
             _check_approved(promotion, server, files)
         except BaseException as error:  # of any kind: the files may not be the approved ones
-            server.set_alias(model, CHAMPION, before) if before else server.drop_alias(model, CHAMPION)
+            server.set_alias(model, CHAMPION, current) if current else server.drop_alias(model, CHAMPION)
             if not isinstance(error, UnderstudyError):
                 raise
             raise UnderstudyError(f"{error}\nthe alias is where it was") from error
@@ -119,7 +119,7 @@ def _check_approved(promotion: Promotion, server: TrackingServer, files: Callabl
         )
 
 
-def _misfits(promotion: Promotion, candidate: Version, rules: Policy, seconds: float) -> list[str]:
+def _mismatches(promotion: Promotion, candidate: Version, rules: Policy, seconds: float) -> list[str]:
     """The mismatches of the registry's version, so many seconds old, with the file or the policy."""
     named, reasons = f"version {promotion.version} of {promotion.model}", []
     digest, verdict = candidate.tags.get(DIGEST), candidate.tags.get(VERDICT)
@@ -136,24 +136,26 @@ def _misfits(promotion: Promotion, candidate: Version, rules: Policy, seconds: f
     return reasons
 
 
-def _lacking_approvals(promotion: Promotion, rules: Policy) -> list[str]:
+def _approval_problems(promotion: Promotion, rules: Policy) -> list[str]:
     keys, valid, reasons = rules.keys(), list[str](), list[str]()
     for name in promotion.approvals:
         if name not in keys:
             reasons.append(f"{name} approved it, whom {POLICY} does not name as a reviewer")
-        elif not promotion.holds(name, keys[name]):
-            reasons.append(f"the approval of {name} is of something else, or by another key; approve it again")
+        elif not promotion.is_approved_by(name, keys[name]):
+            reasons.append(f"the approval of {name} is for other contents, or by another key; approve it again")
         else:
             valid.append(name)
     if len(valid) < rules.approvals:
-        by = f"by {' and '.join(valid)} alone" if valid else "by nobody"
-        reasons.append(f"it is approved {by}, and the policy asks for {rules.approvals} people")
+        approvers = f"by {' and '.join(valid)} alone" if valid else "by nobody"
+        reasons.append(f"it is approved {approvers}, and the policy asks for {rules.approvals} people")
     return reasons
 
 
-def _without_a_file(server: TrackingServer, promoted: set[str]) -> list[str]:
+def _unlisted_champions(server: TrackingServer, promoted: set[str]) -> list[str]:
     """Report champions without a file; they are left alone."""
     models = sorted({version.name for version in server.versions()} - promoted)
     stray = [(name, server.aliases(name).get(CHAMPION)) for name in models]
-    lines = [f"{name}: version {version} is the champion, and no file says so" for name, version in stray if version]
+    lines = [
+        f"{name}: version {version} is the champion, and no file promotes it" for name, version in stray if version
+    ]
     return [printable(line) for line in lines]

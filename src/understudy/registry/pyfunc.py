@@ -16,7 +16,7 @@ from understudy.models.facts import Description, read_description
 from understudy.models.user_code import imported_libraries, user_code
 from understudy.recipe import Evaluate
 from understudy.recipe.tasks import TASKS
-from understudy.registry.model_upload import place_of
+from understudy.registry.model_upload import model_path
 from understudy.registry.task import served_task
 from understudy.revision import version as installed
 
@@ -43,9 +43,9 @@ def write(folder: Path, model: Path, description: "Model", evaluate: Evaluate) -
     """
     facts = read_description(model)
     code, libraries = _code(facts)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as aside, warnings.catch_warnings():
-        stands_in = Path(aside, model.name)
-        stands_in.mkdir()
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary, warnings.catch_warnings():
+        placeholder = Path(temporary, model.name)
+        placeholder.mkdir()
         # These warnings are about MLflow's own modules, defaults and tables, not about this model.
         warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType", UserWarning)
         warnings.filterwarnings("ignore", "Operation with range is deprecated")
@@ -57,7 +57,7 @@ def write(folder: Path, model: Path, description: "Model", evaluate: Evaluate) -
             mlflow_model=description,
             python_model=str(SCRIPT),
             model_config={"stride": evaluate.stride, "precision": evaluate.precision},
-            artifacts={"model": str(stands_in), **_files(facts)},
+            artifacts={"model": str(placeholder), **_files(facts)},
             code_paths=[str(path) for path in code] or None,
             pip_requirements=sorted({pinned(name) for name in {*NEEDED, *libraries}}),
             signature=signature(facts),
@@ -71,7 +71,7 @@ def _name_model(folder: Path, model: Path, description: "Model") -> None:
     from mlflow.models.model import MLMODEL_FILE_NAME
     from mlflow.pyfunc import FLAVOR_NAME
 
-    (folder / place_of(model.name)).rmdir()
+    (folder / model_path(model.name)).rmdir()
     description.flavors[FLAVOR_NAME]["artifacts"]["model"]["uri"] = str(model)
     description.model_size_bytes += sum(path.stat().st_size for path in model.rglob("*") if path.is_file())
     description.save(str(folder / MLMODEL_FILE_NAME))
@@ -85,20 +85,20 @@ def _files(facts: Description) -> dict[str, str]:
 
 def _code(facts: Description) -> tuple[tuple[Path, ...], set[str]]:
     """The user's files to include, and the imported libraries."""
-    own = served_task(facts["task"]).LIBRARIES
+    task_libraries = served_task(facts["task"]).LIBRARIES
     if facts["kind"] != "factory":
-        return (), {"transformers", *own, *imported_libraries(facts.get("code", {}))}
+        return (), {"transformers", *task_libraries, *imported_libraries(facts.get("code", {}))}
     try:
-        found = user_code(facts["factory"].partition(":")[0])
+        code = user_code(facts["factory"].partition(":")[0])
     except ModuleNotFoundError as error:
         raise InputError(
             f"{facts['factory']}: there is no module {error} in this environment or in PYTHONPATH"
         ) from error
-    if found.imports_understudy:
+    if code.imports_understudy:
         raise InputError(
             f"{facts['factory']}: its code imports understudy, which is not there when the model is served"
         )
-    return found.paths, {*own, *found.libraries}
+    return code.paths, {*task_libraries, *code.libraries}
 
 
 def pinned(library: str) -> str:
@@ -128,5 +128,5 @@ def columns(types: Mapping[str, str]) -> "Schema":
     """Columns with the types that a task gives them."""
     from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
-    known = {"string": DataType.string, "double": DataType.double, "doubles": Array(DataType.double)}
-    return Schema([ColSpec(known[kind], name) for name, kind in types.items()])
+    mlflow_types = {"string": DataType.string, "double": DataType.double, "doubles": Array(DataType.double)}
+    return Schema([ColSpec(mlflow_types[kind], name) for name, kind in types.items()])

@@ -60,7 +60,7 @@ Raises UnderstudyError if they differ from the measured ones."""
 class Registration:
     """The result of a registration. `version` is None for a rejected candidate; `url` is the page of the run.
 
-    `stays` is the reason why the version did not get the alias challenger; empty if it did.
+    `stays` is the reason why the version did not get the alias challenger, or empty.
     """
 
     parent_run_id: str
@@ -96,14 +96,14 @@ class Submission:
     @property
     def measured(self) -> Measures:
         """The content of measures.json."""
-        found: Measures = json.loads((self.measures / "measures.json").read_text())
-        return found
+        measures: Measures = json.loads((self.measures / "measures.json").read_text())
+        return measures
 
     @property
     def judged(self) -> Verdict:
         """The content of verdict.json."""
-        found: Verdict = json.loads((self.verdict / "verdict.json").read_text())
-        return found
+        verdict: Verdict = json.loads((self.verdict / "verdict.json").read_text())
+        return verdict
 
     @property
     def verdict_tag(self) -> str:
@@ -171,9 +171,9 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
         points = list(points_of(curve)) if isinstance(curve, list) else []
         if paths_of(recipe, learner_of(role)):
             server.link_dataset(run_id, _dataset(submission), "training")
-        known = server.steps(run_id)
-        rest = [unreported(point) if point["step"] in known else point for point in points]
-        send(server, run_id, recipe.task, rest)
+        logged_steps = server.steps(run_id)
+        unlogged = [unreported(point) if point["step"] in logged_steps else point for point in points]
+        send(server, run_id, recipe.task, unlogged)
         send_profile(server, run_id, recorder.run, step)
         figures = evidence.metrics(measured["models"][role])
         _log_figures(server, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
@@ -228,8 +228,8 @@ def _version(server: OverMlflow, run: Run, parent: str, submission: Submission, 
     name = submission.recipe.model_name
     query = f"name = '{name}' and tags.`{DIGEST}` = '{submission.digest}'"
     served = _served_as(submission.recipe)
-    made = [version.number for version in server.versions(query) if version.tags.get(SERVED_AS) == served]
-    return max(made, key=int) if made else _made_version(server, run, parent, submission, uri, prove)
+    numbers = [version.number for version in server.versions(query) if version.tags.get(SERVED_AS) == served]
+    return max(numbers, key=int) if numbers else _create_version(server, run, parent, submission, uri, prove)
 
 
 def _served_as(recipe: Recipe) -> str:
@@ -262,14 +262,14 @@ def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
     if challenger and int(challenger) > int(version):
         return f"version {challenger}, which has it, is newer"
     approved = server.versions(f"name = '{name}' and tags.`{VERDICT}` = 'approved'")
-    newest = max((made.number for made in approved), key=int, default=version)
+    newest = max((version_entry.number for version_entry in approved), key=int, default=version)
     if int(newest) > int(version):  # a reviewer removed its alias, or its run is about to set it
         return f"version {newest} was approved later"
     server.client.set_registered_model_alias(name, CHALLENGER, version)
     return ""
 
 
-def _made_version(
+def _create_version(
     server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str, prove: Prove | None
 ) -> str:
     from mlflow.exceptions import MlflowException
@@ -292,30 +292,33 @@ def _made_version(
         SERVED_AS: _served_as(submission.recipe),
     }
     tags |= {**evidence.key_figures(measured), **evidence.recovered_figures(submission.judged)}
-    made = client.create_model_version(
+    created = client.create_model_version(
         name, f"models:/{model_id}", run_id=parent, tags=tags, description=text, model_id=model_id
     )
-    return str(made.version)
+    return str(created.version)
 
 
 def _discard(server: OverMlflow, model_id: str) -> None:
-    """Delete the remains of an upload. A server's garbage collector removes its files. Those beside a local database
+    """Delete the remains of an upload. A server's garbage collector removes its files. Files beside a local database
     are removed here, since on a full disk each attempt would leave more.
     """
     from mlflow.entities import LoggedModelStatus
     from mlflow.exceptions import MlflowException
 
     try:
-        left = server.client.get_logged_model(model_id)
+        logged_model = server.client.get_logged_model(model_id)
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return  # an earlier attempt has deleted it
     server.client.delete_logged_model(model_id)
     # Local databases only: a server reports where its files are, and must not choose what is removed here.
-    here, folder = server.artifact_location, Path(url2pathname(urlsplit(left.artifact_location).path)).parent
-    is_here = here and left.artifact_location.startswith(f"{here}/") and folder.name == model_id
-    if is_here and left.status != LoggedModelStatus.READY:
+    artifacts, folder = (
+        server.artifact_location,
+        Path(url2pathname(urlsplit(logged_model.artifact_location).path)).parent,
+    )
+    is_local = artifacts and logged_model.artifact_location.startswith(f"{artifacts}/") and folder.name == model_id
+    if is_local and logged_model.status != LoggedModelStatus.READY:
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -327,11 +330,11 @@ def _logged_model(
     from mlflow.models import Model
 
     client = server.client
-    found = client.get_run(parent)
-    for output in found.outputs.model_outputs if found.outputs else ():
+    parent_run = client.get_run(parent)
+    for output in parent_run.outputs.model_outputs if parent_run.outputs else ():
         _discard(server, output.model_id)
     logged = client.create_logged_model(
-        found.info.experiment_id,
+        parent_run.info.experiment_id,
         submission.recipe.candidate,
         parent,
         {DIGEST: submission.digest},

@@ -33,7 +33,7 @@ LOCATIONS = (
 # its files since.
 WITH_FILES = {"experiments": "FALSE", "runs": "status NOT IN ('RUNNING', 'SCHEDULED')"}
 DEFAULT = 0  # the id of the experiment that MLflow creates with the database
-BELOW = "({0} = ? OR substr({0}, 1, ?) = ?)"
+IS_BELOW = "({0} = ? OR substr({0}, 1, ?) = ?)"
 
 
 def location_beside(database: Path) -> str:
@@ -54,7 +54,7 @@ def relocate(database: Path) -> None:
         with closing(sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)) as connection:
             if not _former_locations(connection, location):
                 return
-            # Of two processes one waits here, and then has nothing to do: the query above may be stale by now.
+            # The second of two processes waits here, and then finds nothing to do: the query above may be stale by now.
             connection.execute("BEGIN IMMEDIATE")
             with connection:
                 for former in _former_locations(connection, location):
@@ -88,10 +88,10 @@ def _is_ours(location: str) -> bool:
     return location.startswith("file:///") and location.endswith(f"/{FOLDER}")
 
 
-def _is_same_folder(first: str, other: str) -> bool:
+def _is_same_folder(first: str, second: str) -> bool:
     """Whether two locations are one folder, as through a link: then both remain valid."""
     try:
-        return _path(first).samefile(_path(other))
+        return _path(first).samefile(_path(second))
     except OSError:  # the old one is gone, now a file, or another user's
         return False
 
@@ -100,8 +100,8 @@ def _check_artifacts_moved(connection: sqlite3.Connection, database: Path, forme
     source, target = _path(former), database.absolute().with_name(FOLDER)
     for table, column in _columns(connection):
         for location in _with_files(connection, table, column, former):
-            kept = _path(location).relative_to(source)
-            if (source / kept).exists() and not (target / kept).exists():
+            relative = _path(location).relative_to(source)
+            if (source / relative).exists() and not (target / relative).exists():
                 raise InputError(
                     f"{database}: its artifacts are still in {source}; move or copy that folder to {target}, or put "
                     "the database back"
@@ -111,15 +111,15 @@ def _check_artifacts_moved(connection: sqlite3.Connection, database: Path, forme
 def _rewrite(connection: sqlite3.Connection, former: str, current: str) -> None:
     for table, column in _columns(connection):
         connection.execute(
-            f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE {BELOW.format(column)}",
+            f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE {IS_BELOW.format(column)}",
             (current, len(former) + 1, *_bounds(former)),
         )
 
 
 def _with_files(connection: sqlite3.Connection, table: str, column: str, former: str) -> Iterator[str]:
-    condition = f"{BELOW.format(column)} AND {WITH_FILES.get(table, 'TRUE')}"
-    question = f"SELECT DISTINCT {column} FROM {table} WHERE {condition}"
-    return (location for (location,) in connection.execute(question, _bounds(former)))
+    condition = f"{IS_BELOW.format(column)} AND {WITH_FILES.get(table, 'TRUE')}"
+    query = f"SELECT DISTINCT {column} FROM {table} WHERE {condition}"
+    return (location for (location,) in connection.execute(query, _bounds(former)))
 
 
 def _bounds(former: str) -> tuple[str, int, str]:
@@ -128,8 +128,8 @@ def _bounds(former: str) -> tuple[str, int, str]:
 
 
 def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    question = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
-    columns = set(connection.execute(question))
+    query = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
+    columns = set(connection.execute(query))
     return [named for named in LOCATIONS if named in columns]
 
 

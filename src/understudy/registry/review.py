@@ -43,13 +43,13 @@ class Review:
 
     def text(self) -> str:
         """The review in Markdown."""
-        one = self.version
-        lines = [f"# {one.name}, version {one.number}, {self._beside()}", "", f"digest {self.digest}", ""]
+        version = self.version
+        lines = [f"# {version.name}, version {version.number}, {self._comparison()}", "", f"digest {self.digest}", ""]
         lines += evidence.findings(self.measures, self.verdict)
         lines += self._changes()
         return "\n".join(map(printable, [*lines, "", f"Evidence: {self.page}"]))
 
-    def _beside(self) -> str:
+    def _comparison(self) -> str:
         if self.champion is None:
             return "against no champion: it would be the first"
         standing = self.champion == self.version
@@ -58,11 +58,11 @@ class Review:
     def _changes(self) -> Iterator[str]:
         if self.champion is None or self.champion == self.version:
             return
-        yield from ("", "## What is otherwise than in the champion", "")
-        yield from ("By the tags of the versions, which the account that made them wrote:", "")
+        yield from ("", "## Changes since the champion", "")
+        yield from ("From the versions' tags, which were written by the accounts that made them:", "")
         for name, tag in LINEAGE.items():
-            was, now = (side.tags.get(f"understudy.{tag}", "unknown") for side in (self.champion, self.version))
-            yield f"- {name}: " + ("the same" if was == now else f"{was[:SHORT]} -> {now[:SHORT]}")
+            before, after = (side.tags.get(f"understudy.{tag}", "unknown") for side in (self.champion, self.version))
+            yield f"- {name}: " + ("the same" if before == after else f"{before[:SHORT]} -> {after[:SHORT]}")
         if not self.recipe:
             yield "- recipe: the same"
         else:
@@ -70,14 +70,21 @@ class Review:
 
     def facts(self) -> dict[str, Any]:
         """The review as data, for programs."""
-        found = {"model": self.version.name, "version": self.version.number, "digest": self.digest}
+        identity = {"model": self.version.name, "version": self.version.number, "digest": self.digest}
         champion = self.champion.number if self.champion else None
         lineage = {
             name: [side.tags.get(f"understudy.{tag}") for side in (self.champion, self.version) if side]
             for name, tag in LINEAGE.items()
         }
         judged = {"verdict": self.verdict, "models": self.measures["models"]}
-        return {**found, "champion": champion, **judged, "lineage": lineage, "recipe": self.recipe, "page": self.page}
+        return {
+            **identity,
+            "champion": champion,
+            **judged,
+            "lineage": lineage,
+            "recipe": self.recipe,
+            "page": self.page,
+        }
 
 
 def up_for_review(uri: str, name: str | None = None) -> list[tuple[Version, Version | None]]:
@@ -113,26 +120,26 @@ def review(uri: str, name: str, number: str | None = None) -> Review:
     aliases = server.aliases(name)
     number = number or aliases.get(CHALLENGER)
     if number is None or number not in versions:
-        what = f"no version {number}" if number else "no version up for review (the alias challenger)"
-        raise InputError(f"{name}: the registry has {what}; `understudy review` lists those that it has")
+        problem = f"no version {number}" if number else "no version up for review (the alias challenger)"
+        raise InputError(f"{name}: the registry has {problem}; `understudy review` lists those that it has")
     version, champion = versions[number], versions.get(aliases.get(CHAMPION, ""))
     if DIGEST not in version.tags:
         raise InputError(f"{name}, version {number}: understudy did not make it, and knows no evidence of it")
-    found = _evidence(uri, version)
-    before = _evidence(uri, champion)["recipe"] if champion and champion != version else found["recipe"]
+    texts = _evidence(uri, version)
+    champion_recipe = _evidence(uri, champion)["recipe"] if champion and champion != version else texts["recipe"]
     diff = difflib.unified_diff(
-        before.splitlines(), found["recipe"].splitlines(), "champion", "candidate", n=1, lineterm=""
+        champion_recipe.splitlines(), texts["recipe"].splitlines(), "champion", "candidate", n=1, lineterm=""
     )
     page = run_page(uri, server.experiment_of(version.run), version.run)
-    measures, verdict = _judged(version, found)
+    measures, verdict = _judged(version, texts)
     return Review(version, champion, measures, verdict, list(diff), page)
 
 
-def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]:
-    """A version's measures and verdict, checked to be of its model: its account chooses the run that has them."""
+def _judged(version: Version, texts: dict[str, str]) -> tuple[Measures, Verdict]:
+    """A version's measures and verdict, checked to be about its model: the account names the run that has them."""
     named = f"{version.name}, version {version.number}"
     try:
-        measures, verdict = json.loads(found["measures"]), json.loads(found["verdict"])
+        measures, verdict = json.loads(texts["measures"]), json.loads(texts["verdict"])
         judged = CONTROL if verdict.get("candidate") == CONTROL else STUDENT
         measured, _ = measures["models"][judged]["digest"], verdict["approved"]
         list(evidence.findings(measures, verdict))  # missing fields raise here, not later with a traceback

@@ -30,9 +30,9 @@ QUIET = {
 }
 
 
-def tracking_uri(home: Path, given: str | None) -> str:
+def tracking_uri(home: Path, option: str | None) -> str:
     """The server to use: `given`, or MLFLOW_TRACKING_URI, or the local one in `home`."""
-    uri = (given or os.environ.get(URI) or f"{SQLITE}{home.absolute()}/mlflow.db").rstrip("/")
+    uri = (option or os.environ.get(URI) or f"{SQLITE}{home.absolute()}/mlflow.db").rstrip("/")
     _check_address(uri)
     path = database(uri)
     return f"{SQLITE}{path.absolute()}" if path and "?" not in uri else uri
@@ -95,12 +95,12 @@ def for_people(url: str) -> str:
     Raises:
         InputError: the variable is not an address.
     """
-    base, (_, is_page, rest) = os.environ.get(PAGES, "").rstrip("/"), url.partition("/#/")
+    base, (_, is_page, page) = os.environ.get(PAGES, "").rstrip("/"), url.partition("/#/")
     if not base or not is_page:
         return url
     if not base.startswith(("http://", "https://")):
         raise InputError(f"{PAGES}: {base}: give the whole address, such as https://mlflow.example.com")
-    return f"{base}/#/{rest}"
+    return f"{base}/#/{page}"
 
 
 def silence() -> None:

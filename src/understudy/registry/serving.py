@@ -93,9 +93,9 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
             for file in self.folder.glob("model*.safetensors"):
                 state |= load_file(file)
             missing, unexpected = net.load_state_dict(state, strict=False)
-            own = net.state_dict()
-            filled = {own[name].data_ptr() for name in state.keys() & own.keys()}
-            lacking = [name for name in missing if own[name].data_ptr() not in filled]  # the others are tied
+            weights = net.state_dict()
+            filled = {weights[name].data_ptr() for name in state.keys() & weights.keys()}
+            lacking = [name for name in missing if weights[name].data_ptr() not in filled]  # the others are tied
             if lacking or unexpected:
                 raise ValueError(f"{self.folder}: weights are missing ({lacking[:3]}) or unknown ({unexpected[:3]})")
             return net
@@ -106,14 +106,14 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         net = auto.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32, trust_remote_code=trusted)
         return net
 
-    def logits(self, inputs: "torch.Tensor", **others: "torch.Tensor") -> "torch.Tensor":
+    def logits(self, inputs: "torch.Tensor", **keyword_inputs: "torch.Tensor") -> "torch.Tensor":
         """The network's logits, float32, on the CPU; arguments that it does not have are left out."""
         import torch
 
         # As in the measurement: by default, convolutions use TF32 (10 bits of mantissa) on a GPU.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             inputs = inputs.to(self.device)
-            named = {name: value.to(self.device) for name, value in others.items() if name in self.taken}
+            named = {name: value.to(self.device) for name, value in keyword_inputs.items() if name in self.taken}
             output = self.net(inputs.to(self.kind) if inputs.is_floating_point() else inputs, **named)
         logits: torch.Tensor = getattr(output, "logits", output)
         return logits.float().cpu()

@@ -62,7 +62,7 @@ def signed(key: Ed25519PrivateKey, name: str, version: str, digest: str) -> str:
     return base64.b64encode(key.sign(_statement(name, version, digest))).decode()
 
 
-def holds(key: Ed25519PublicKey, signature: str, name: str, version: str, digest: str) -> bool:
+def is_valid(key: Ed25519PublicKey, signature: str, name: str, version: str, digest: str) -> bool:
     """Whether a signature is valid for exactly this promotion."""
     try:
         key.verify(base64.b64decode(signature, validate=True), _statement(name, version, digest))

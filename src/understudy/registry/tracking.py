@@ -1,8 +1,8 @@
-"""A tracking server and its registry, as far as understudy asks or changes them, without their files.
+"""A tracking server and its registry: the queries and changes that understudy makes, without files.
 
 There are two clients. over_rest sends requests itself: importing MLflow takes seconds, and its client needs 219 MiB in
 a launcher, which runs for hours beside its job, where REST needs 85. over_mlflow uses MLflow's own client, which alone
-supports databases and the authentication methods of clouds. Whatever does not depend on the client is here.
+supports databases and the authentication methods of clouds. The code that does not depend on the client is here.
 """
 
 from abc import ABC, abstractmethod

@@ -18,7 +18,7 @@ MANIFEST = "manifest.json"
 MARK = "registered_model_meta"  # a file that MLflow's client adds to its downloads
 
 
-def whole(folder: Path, digest: str) -> Manifest | None:
+def intact_manifest(folder: Path, digest: str) -> Manifest | None:
     """The manifest of a stored model in a folder; None unless its files are exactly those of the digest."""
     try:
         encoded = (folder / MANIFEST).read_bytes()
@@ -47,7 +47,7 @@ def files_digest(uri: str, name: str, version: str, digest: str) -> str:
     """
     with tempfile.TemporaryDirectory() as folder, disk_errors(Path(folder)):
         fetched = mlflow_at(uri).download(f"models:/{name}/{version}", Path(folder))
-        if whole(fetched / "artifacts" / digest, digest) is None:
+        if intact_manifest(fetched / "artifacts" / digest, digest) is None:
             raise UnderstudyError(
                 f"{public_uri(uri)}: the files of {name}, version {version}, are not those of its digest {digest}; "
                 "they were changed, and it cannot be promoted"

@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, STOPPED, UnderstudyError
-from understudy.kube.api import SECONDS, Away, Kube, Refused
+from understudy.kube.api import SECONDS, Kube, Refused, Unavailable
 from understudy.kube.job_state import JobState, state_of, true_conditions
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.pods import death, first_pending, is_dead, mount_error, overdue
@@ -71,7 +71,7 @@ def follow(kube: Kube, name: str, report: Callable[[str], None]) -> int:
             code = exit_code(job, pods)
             if code is not None:
                 return code
-        except Away as error:
+        except Unavailable as error:
             report(f"{error}; the run continues")
         time.sleep(1)
 
@@ -144,8 +144,8 @@ def _stream(kube: Kube, pod: KubernetesObject, last_times: dict[str, str], repor
 def _lines(stream: Any) -> Iterator[str]:
     remainder = b""
     for part in stream.stream(amt=None):
-        *whole, remainder = (remainder + part).split(b"\n")
-        yield from (line.decode(errors="replace") for line in whole)
+        *lines, remainder = (remainder + part).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
 
 
 def exit_code(job: KubernetesObject, pods: list[KubernetesObject]) -> int | None:
@@ -161,7 +161,7 @@ def exit_code(job: KubernetesObject, pods: list[KubernetesObject]) -> int | None
         return None
     final = [code for code in map(pod_exit_code, pods) if code in FINAL]
     if not final:
-        late = ended["Failed"].get("reason") == "DeadlineExceeded"
-        reason = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes gives no reason"
+        is_overdue = ended["Failed"].get("reason") == "DeadlineExceeded"
+        reason = (not is_overdue and death(pods)) or ended["Failed"].get("message") or "Kubernetes gives no reason"
         raise UnderstudyError(f"the run's pods failed: {reason}")
     return final[-1]

@@ -32,14 +32,14 @@ class ClusterJob:
     stage: str
     age: float
     orphan: str
-    """Why it is an orphan; empty when it is none."""
+    """The reason why it is an orphan; empty when it is none."""
 
 
 def list_jobs(kube: Kube, now: float) -> list[ClusterJob]:
     """All drivers and trainings in the namespace, the oldest first."""
     drivers = kube.call(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
     pods = kube.pods(f"{OURS},{RUN}")
-    jobs = [_driver(job, _of(job, pods), now) for job in drivers]
+    jobs = [_driver(job, _pods_of_job(job, pods), now) for job in drivers]
     for kind, job in trainings(kube, OURS):
         job_pods = _pods_of(kind, job, pods)
         stage = state_of(job, job_pods, dead=overdue(job_pods, now), kind=kind).stage
@@ -83,7 +83,7 @@ def _has_ended(kind: JobKind, job: KubernetesObject) -> bool:
     return bool(true_conditions(job).keys() & {kind.succeeded, "Failed"})
 
 
-def _of(job: KubernetesObject, pods: list[KubernetesObject]) -> list[KubernetesObject]:
+def _pods_of_job(job: KubernetesObject, pods: list[KubernetesObject]) -> list[KubernetesObject]:
     """The pods of a run's Job."""
     uid = job["metadata"]["uid"]
     return [pod for pod in pods if uid in _owner_uids(pod)]

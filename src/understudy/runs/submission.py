@@ -116,8 +116,8 @@ def queue(kube: Kube, name: str) -> Any:
     """Kueue's LocalQueue of this name; None when there is none."""
     if kube.kueue is None:
         return None
-    where = (KUEUE, kube.kueue, kube.namespace, "localqueues")
-    return kube.call(kube.custom.get_namespaced_custom_object, *where, name)
+    address = (KUEUE, kube.kueue, kube.namespace, "localqueues")
+    return kube.call(kube.custom.get_namespaced_custom_object, *address, name)
 
 
 def submit(kube: Kube, cluster: Cluster, recipe: Recipe, *, profile: bool = False) -> str:

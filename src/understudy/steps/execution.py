@@ -42,7 +42,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         state = replace(state, key=sha256(canonical(decided_by)))
         digest, how, whence = _find_or_make(step, store, run, recipe, decided_by, state)
         run.use(digest)
-        if remote := remote_cache.of_environment(lambda text: _tell(run, state, text)):
+        if remote := remote_cache.from_environment(lambda text: _tell(run, state, text)):
             remote.send(store, state.key)
     except BaseException as error:
         kind, detail, code = _end(step.name, error)
@@ -134,7 +134,7 @@ def _find_or_make(
 
 def _fetch(store: Store, run: Run, state: StepState) -> bool:
     """Whether another store's result was fetched from the remote cache, if there is one."""
-    remote = remote_cache.of_environment(lambda text: _tell(run, state, text))
+    remote = remote_cache.from_environment(lambda text: _tell(run, state, text))
     return remote is not None and remote.fetch(store, state.key)
 
 

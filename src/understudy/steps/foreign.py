@@ -71,13 +71,13 @@ def _results(store: Store, champion: "Foreign", examples: str, uri: str, scratch
     """Per-example sums, named like those of a model with the role champion."""
     import numpy as np
 
-    from understudy.registry.foreign import ask
+    from understudy.registry.foreign import predictions_of
 
     folder = store.objects.path(examples)
     facts = read_json(folder / "examples.json")
     if "labels" not in facts:
         sizes = np.load(folder / "test.bytes.npy")
-        _, found = ask(uri, champion, {"texts": _texts(store, examples, sizes)}, scratch)
+        _, found = predictions_of(uri, champion, {"texts": _texts(store, examples, sizes)}, scratch)
         return {"champion.nll": found * sizes * math.log(2)}
     if "image" not in facts:
         raise UnderstudyError(
@@ -85,7 +85,7 @@ def _results(store: Store, champion: "Foreign", examples: str, uri: str, scratch
             "asked. Give the alias champion to a version that understudy registered, or remove it"
         )
     targets, images = np.load(folder / "test.labels.npy"), np.load(folder / "test.images.npy")
-    kind, found = ask(uri, champion, {"images": images, "labels": list(facts["labels"])}, scratch)
+    kind, found = predictions_of(uri, champion, {"images": images, "labels": list(facts["labels"])}, scratch)
     if kind == "labels":
         return {"champion.correct": (found == targets).astype(np.float64)}
     return _of_probabilities(found, targets)

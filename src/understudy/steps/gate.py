@@ -61,7 +61,7 @@ def _gate(work: Work) -> None:
     from understudy.evaluate.cautions import training_losses
     from understudy.evaluate.completions import completed
     from understudy.evaluate.gate import Circumstances, decide
-    from understudy.evaluate.reference import in_role_of_teacher, in_roles
+    from understudy.evaluate.reference import reference_as_teacher, renamed_roles
     from understudy.evaluate.report import write
     from understudy.evaluate.worst import worst
 
@@ -69,8 +69,8 @@ def _gate(work: Work) -> None:
     with np.load(work.input(MEASURES) / "per_example.npz") as arrays:
         per_example = dict(arrays)
     teacher = measures["reference"]
-    measures, per_example = in_role_of_teacher(measures, per_example)
-    histories = in_roles(_histories(work), teacher)
+    measures, per_example = reference_as_teacher(measures, per_example)
+    histories = renamed_roles(_histories(work), teacher)
     verdict = decide(
         measures,
         per_example,
@@ -95,7 +95,7 @@ def _gate(work: Work) -> None:
         histories,
         lineage(work),
         per_example,
-        in_roles(profiles_of(work.run), teacher),
+        renamed_roles(profiles_of(work.run), teacher),
         _origin(work),
         worst(work.input(EXAMPLES), work.input(RECORDS), per_example),
         completed(work.input(EXAMPLES), per_example),
@@ -104,10 +104,12 @@ def _gate(work: Work) -> None:
 
 def _of_labels(recipe: Recipe, histories: Mapping[str, list[dict[str, float]]], teacher: str) -> dict[str, Any]:
     """The curves without those of teachers that learned from a teacher: their loss is not that of the labels."""
-    from understudy.evaluate.reference import in_roles
+    from understudy.evaluate.reference import renamed_roles
 
     taught = {node.role for node in trainings(recipe) if node.teachers and not node.is_student}
-    return {role: curve for role, curve in histories.items() if role not in in_roles(dict.fromkeys(taught), teacher)}
+    return {
+        role: curve for role, curve in histories.items() if role not in renamed_roles(dict.fromkeys(taught), teacher)
+    }
 
 
 def _origin(work: Work) -> "Origin":

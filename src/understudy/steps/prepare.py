@@ -77,7 +77,7 @@ def _labels_problem(recipe: Recipe, counts: Mapping[tuple[str, str], int], examp
     confidence, noun = recipe.gate.confidence, load(recipe.task).NOUN
     if recipe.gate_metric == "accuracy":
         return indistinct(_unlike_most(counts), examples, confidence, noun)
-    if METRICS[recipe.gate_metric].of_answers:
+    if METRICS[recipe.gate_metric].from_answers:
         return too_rare({label: count for (split, label), count in counts.items() if split == "test"}, confidence, noun)
     return ""
 

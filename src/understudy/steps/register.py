@@ -88,7 +88,7 @@ def _register(work: Work) -> None:
 
 
 def _tagged(work: Work) -> dict[str, str]:
-    """The lineage as tags: with several teachers, `teacher` is the one that the student was held against."""
+    """The lineage as tags: with several teachers, `teacher` is the one that the student was compared with."""
     held_against = read_json(work.input(MEASURES) / "measures.json")["reference"]
     several = {f"teacher.{name}": work.inputs[name] for name in work.recipe.teachers}
     found = {role: digest for role, digest in lineage(work).items() if role not in work.recipe.teachers}

@@ -62,7 +62,7 @@ class Remembered:
             with suppress(Fenced, FileNotFoundError):  # the latter during a takeover
                 if lease := self.leases.get(key_of(self.parts[role])):
                     self._publish(lease, self.parts[role], file, seconds)
-        if remote := remote_cache.of_environment(self.work.report_waiting):
+        if remote := remote_cache.from_environment(self.work.report_waiting):
             for key in sorted(map(key_of, self.parts.values())):
                 remote.send(self.work.store, key)
 
@@ -146,7 +146,7 @@ def _find_or_lease(remembers: Remembered, key: str) -> None:
             raise Stopped(f"{work.step}: stopped while it waited for another run; run again to resume")
         return
     remembers.leases[key] = lease
-    remote = remote_cache.of_environment(work.report_waiting)
+    remote = remote_cache.from_environment(work.report_waiting)
     if _find(remembers, key) or (remote and remote.fetch(work.store, key) and _find(remembers, key)):
         remembers.leases.pop(key).finish()
 

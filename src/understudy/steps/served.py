@@ -71,7 +71,7 @@ def prove(work: Work, version: Path) -> Figures:
         found = Comparison(
             places, nll[places], np.array(served, dtype=np.float64), predictions[places], work.recipe.evaluate.precision
         )
-        if found.served.shape != found.measured.shape or not found.holds:
+        if found.served.shape != found.measured.shape or not found.is_within_tolerance:
             raise _refusal(way, found)
         figures[way] = found.figures()
     if other and "transformers" in figures:

@@ -62,16 +62,16 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         UnderstudyError, InputError: the disk is full or read-only.
     """
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with disk_errors(path):
         try:
-            aside.write_bytes(content)
+            temporary.write_bytes(content)
             if path.exists():
-                shutil.copymode(path, aside)
-            flush(aside)
-            os.replace(aside, path)
+                shutil.copymode(path, temporary)
+            flush(temporary)
+            os.replace(temporary, path)
         except OSError:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
 

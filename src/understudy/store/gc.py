@@ -52,7 +52,7 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
         forget_after: forget finished steps, ended runs and abandoned work not used for this many seconds;
             None keeps them all.
     """
-    # Forgotten steps first: they no longer keep their objects. collect() detects objects that come into use meanwhile.
+    # Forgotten steps first: their objects are no longer reachable. collect() detects objects that come into use later.
     now = time.time()
     old = [] if forget_after is None else _unused(store, now - forget_after)
     forgotten = {removal.path.stem for removal in old if removal.path.parent.name == step_cache.FOLDER}
@@ -62,12 +62,12 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
     # ctime, since a rename leaves mtime as it was: an object built a year ago is young in the trash.
     trash = (path for path in (store.folder / "trash").glob("*") if now - _renamed(path) > SETTLED)
     parts = [store.folder / name for name in ("work", step_cache.FOLDER, "runs", "fingerprints")]
-    aside = (path for part in parts for path in part.glob(".*"))
+    moved = (path for part in parts for path in part.glob(".*"))
     return [
         *old,
         *(_removal(path, "no cached step, model or live run reaches it") for path in unreached if _is_old(path, now)),
         *(_removal(path, "set aside, damaged or unused") for path in trash),
-        *(_removal(path, "left half written") for path in aside if _is_old(path, now)),
+        *(_removal(path, "left half written") for path in moved if _is_old(path, now)),
     ]
 
 
@@ -135,7 +135,7 @@ def _removal(path: Path, reason: str) -> Removal:
 
 
 def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]) -> int:
-    """Remove what was planned, except for paths that have come into use since.
+    """Carry out planned removals, except for paths that have come into use since.
 
     An object is moved to the trash first and looked up again: if a run began to use it in between, it is restored. An
     object that was already in the trash is looked up too: another gc, however slow, may be about to restore it.
@@ -146,22 +146,22 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
     Raises:
         UnderstudyError: something could not be removed; all the rest was.
     """
-    freed, now, aside, failed = 0, time.time(), list[tuple[Removal, Path]](), list[str]()
+    freed, now, moved, failed = 0, time.time(), list[tuple[Removal, Path]](), list[str]()
     for removal in removals:
         path = removal.path
         with _recording_failures(path, failed):
             if path.parent.parent.name == "objects":
                 trash = store.objects.set_aside(path.name) if _is_old(path, now) else None
-                aside += [(removal, trash)] if trash else []
+                moved += [(removal, trash)] if trash else []
             elif path.parent.name == "trash":
-                aside.append((removal, path))
+                moved.append((removal, path))
             elif path.parent.name != "work" or not _is_worked_on(store, path):
                 _remove(path)
                 freed += removal.size
     # Checked once more, now that they are in the trash. If a run recorded its use before the move, its object is
     # restored here; a run that records it later does not find the object and builds it again.
     reached = reachable(store, registered, (step.digest for step in store.step_cache))
-    freed += sum(_clear(store, removal, trash, reached, failed) for removal, trash in aside)
+    freed += sum(_clear(store, removal, trash, reached, failed) for removal, trash in moved)
     if failed:
         raise UnderstudyError(
             "all else was removed; remove these as the user who created them, or as root\n" + "\n".join(failed)
@@ -176,7 +176,7 @@ def _clear(store: Store, removal: Removal, trash: Path, reached: set[str], faile
         if digest not in reached or store.objects.path(digest).exists():
             _remove(trash)
             return removal.size
-        if trash != removal.path:  # one set aside by others may be damaged, and is left to them
+        if trash != removal.path:  # an object that another process set aside may be damaged, and is left to it
             os.rename(trash, removal.path)
     return 0
 
@@ -196,12 +196,12 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     # Without the suffix of an earlier try, or the name would grow with each.
-    aside = path.with_name(f".{path.name.lstrip('.').partition('.')[0]}.{secrets.token_hex(4)}")
+    moved = path.with_name(f".{path.name.lstrip('.').partition('.')[0]}.{secrets.token_hex(4)}")
     try:
-        os.rename(path, aside)
+        os.rename(path, moved)
     except FileNotFoundError:
         return
-    _remove_tree(aside)
+    _remove_tree(moved)
 
 
 def _remove_tree(folder: Path) -> None:

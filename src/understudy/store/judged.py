@@ -32,20 +32,20 @@ def number_of(store: Path, name: str, split: str, digest: str) -> int:
             if (folder / str(number) / digest).exists():
                 return number
             number += 1
-        aside = folder / f".{secrets.token_hex(8)}"
-        aside.mkdir(parents=True)
-        (aside / digest).touch()
-        while not _rename_if_absent(aside, folder / str(number)):
+        temporary = folder / f".{secrets.token_hex(8)}"
+        temporary.mkdir(parents=True)
+        (temporary / digest).touch()
+        while not _rename_if_absent(temporary, folder / str(number)):
             if (folder / str(number) / digest).exists():
-                shutil.rmtree(aside)
+                shutil.rmtree(temporary)
                 break
             number += 1
     return number
 
 
-def _rename_if_absent(aside: Path, target: Path) -> bool:
+def _rename_if_absent(temporary: Path, target: Path) -> bool:
     try:
-        os.rename(aside, target)
+        os.rename(temporary, target)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # which one differs between file systems
             raise

@@ -130,10 +130,10 @@ class Lease:
         self._done.set()
         self._thread.join()
         # Renamed first: another process must not take over a half-removed tree.
-        gone = self.folder.parent.with_name(f".{self.folder.parent.name}.{secrets.token_hex(4)}")
+        removed = self.folder.parent.with_name(f".{self.folder.parent.name}.{secrets.token_hex(4)}")
         if self.folder.is_dir():
-            os.rename(self.folder.parent, gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            os.rename(self.folder.parent, removed)
+            shutil.rmtree(removed, ignore_errors=True)
 
 
 def _holder_file(name: str) -> str:
@@ -204,14 +204,14 @@ def _current(root: Path) -> Path | None:
 def _first(root: Path, name: str, seconds: float) -> Lease | None:
     # Created aside and renamed as a whole: rename does not replace a folder with content, so of two first holders one
     # gets an error.
-    aside = root.with_name(f".{root.name}.{name}")
-    folder = aside / f"1.{name}"
+    temporary = root.with_name(f".{root.name}.{name}")
+    folder = temporary / f"1.{name}"
     folder.mkdir(parents=True)
     _write_holder(folder, folder.name)
     try:
-        os.rename(aside, root)
+        os.rename(temporary, root)
     except OSError:
-        shutil.rmtree(aside)
+        shutil.rmtree(temporary)
         return None
     return Lease(root / folder.name, seconds)
 

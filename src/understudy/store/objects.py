@@ -102,7 +102,7 @@ class Objects:
     def _move(self, staged: Path, digest: str) -> None:
         target = self.path(digest)
         target.parent.mkdir(parents=True, exist_ok=True)
-        while True:  # until an intact copy is there: another process may publish, or a damaged copy be set aside
+        while True:  # until an intact copy exists: another process may publish one, or a damaged copy may be set aside
             try:
                 os.rename(staged, target)
                 break

@@ -44,7 +44,7 @@ class RemoteCache:
         """
         bucket = Bucket(self._url)
         cached = _cached_step(bucket, key)
-        if cached is None or not transfer.holds(bucket, cached.digest):
+        if cached is None or not transfer.is_complete(bucket, cached.digest):
             return False
         # The object first: a cached step without its object would be looked for in vain at each run.
         transfer.pull(store, cached.digest, self._url, lambda name: self._report(f"fetching {name} from {self._url}"))
@@ -64,7 +64,7 @@ class RemoteCache:
         # Two clusters may have run the same step with different bits. The later result counts, so that one that was
         # forgotten here and computed again does not lose to an older one there.
         remote = _cached_step(bucket, key)
-        if remote and remote.at >= cached.at and transfer.holds(bucket, remote.digest):
+        if remote and remote.at >= cached.at and transfer.is_complete(bucket, remote.digest):
             return
         transfer.push(store, cached.digest, self._url, lambda name: self._report(f"sending {name} to {self._url}"))
         bucket.write(entry(key), canonical(cached.encode()))
@@ -81,7 +81,7 @@ def address() -> str | None:
     return os.environ.get(ADDRESS)
 
 
-def of_environment(report: Callable[[str], None]) -> RemoteCache | None:
+def from_environment(report: Callable[[str], None]) -> RemoteCache | None:
     """The remote cache that the environment names; None where there is none.
 
     Raises:

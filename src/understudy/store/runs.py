@@ -20,7 +20,7 @@ QUIET = 24 * 3600.0  # seconds without a heartbeat after which a run whose drive
 class StepState:
     """The state of a run's step. `done` of `total` is its progress, in `unit`; times are Unix seconds.
 
-    `left` is how many seconds are left at the current pace; 0 when unknown.
+    `left` is the estimate of remaining seconds at the current pace; 0 when unknown.
     """
 
     step: str
@@ -105,7 +105,7 @@ class Run:
         return StepState(**value) if value else None
 
     def states(self) -> list[StepState]:
-        """The states of all steps that have begun, in the order in which they did."""
+        """The states of all steps that have begun, in that order."""
         states = (self.state(path.stem) for path in (self.folder / "steps").glob("[!.]*.json"))
         return sorted((state for state in states if state), key=lambda state: state.started)
 

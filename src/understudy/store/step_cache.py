@@ -30,7 +30,7 @@ class CachedStep:
 
     @staticmethod
     def decode(value: Any) -> "CachedStep | None":
-        """The step that plain data describes; None if it describes none: the step is then done again."""
+        """The step in plain data; None if the data is invalid: the step is then done again."""
         try:
             return CachedStep(**value) if value else None
         except TypeError:
@@ -65,9 +65,9 @@ class StepCache:
         Raises:
             FileNotFoundError: the folder is gone: another holder has the lease, and nothing was written.
         """
-        aside = folder / "cached-step.json"
-        write_json(aside, cached.encode())
-        os.rename(aside, self._path(cached.key))
+        temporary = folder / "cached-step.json"
+        write_json(temporary, cached.encode())
+        os.rename(temporary, self._path(cached.key))
 
     def touch(self, key: str) -> None:
         """Record for gc that the step was used now."""

@@ -80,22 +80,22 @@ def pull(store: Store, digest: str, url: str, report: Tell) -> int:
     return fetched
 
 
-def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside: Path, report: Tell) -> int:
+def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, target_folder: Path, report: Tell) -> int:
     """Fetch an object, except for the files that an earlier process fetched; returns the bytes fetched.
 
     Raises:
         FileNotFoundError: another process has taken over.
     """
-    fetched, part = 0, aside.with_name("part")
-    with disk_errors(aside):
-        aside.mkdir(exist_ok=True)
+    fetched, part = 0, target_folder.with_name("part")
+    with disk_errors(target_folder):
+        target_folder.mkdir(exist_ok=True)
         for name, size, expected in manifest.files:
-            target = aside / name
+            target = target_folder / name
             if target.exists() and hash_file(target) == expected:
                 continue
             report(name)
             for folder in reversed(Path(name).parents):  # never the lease's folder, which may be gone
-                (aside / folder).mkdir(exist_ok=True)
+                (target_folder / folder).mkdir(exist_ok=True)
             part.unlink(missing_ok=True)  # left by a killed process, which may still be alive
             try:
                 if not bucket.get(_path(digest, name), part) or hash_file(part) != expected:
@@ -104,12 +104,12 @@ def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside:
             finally:
                 part.unlink(missing_ok=True)
             fetched += size
-    if store.objects.publish(aside, manifest.kind, manifest.inputs, manifest.facts) != digest:
+    if store.objects.publish(target_folder, manifest.kind, manifest.inputs, manifest.facts) != digest:
         raise _damaged(bucket, digest, MANIFEST)
     return fetched
 
 
-def holds(bucket: Bucket, digest: str) -> bool:
+def is_complete(bucket: Bucket, digest: str) -> bool:
     """Whether a bucket has an object with all of its files."""
     manifest = _manifest(bucket, digest)
     return manifest is not None and all(bucket.size(_path(digest, name)) == size for name, size, _ in manifest.files)

@@ -68,7 +68,7 @@ class Vault:
     def add(self, source: Path, path: str, digest: str | None = None, changed: str = "") -> Entry:
         """Send a file that does not change meanwhile, unless the vault has its content."""
         entry = Entry(path, source.stat().st_size, digest or hash_file(source), changed)
-        if not self.holds(entry):
+        if not self.has(entry):
             self._bucket.put(source, _path(entry.sha256))
             self.sent += entry.size
         return entry
@@ -76,12 +76,12 @@ class Vault:
     def add_bytes(self, content: bytes, path: str) -> Entry:
         """Send the content of a small file, unless the vault has it."""
         entry = Entry(path, len(content), sha256(content))
-        if not self.holds(entry):
+        if not self.has(entry):
             self._bucket.write(_path(entry.sha256), content)
             self.sent += entry.size
         return entry
 
-    def holds(self, entry: Entry) -> bool:
+    def has(self, entry: Entry) -> bool:
         """Whether the vault has a file's content; its bytes are not read."""
         return self._bucket.size(_path(entry.sha256)) == entry.size
 
@@ -175,8 +175,8 @@ class Vault:
         old = [name for name in candidates[:-1] if self.snapshot(name).made < before]
         if not old:
             return 0
-        left = [self.snapshot(name) for name in names if name not in old]
-        needed = {_path(entry.sha256) for snapshot in left for entry in snapshot.entries}
+        remaining = [self.snapshot(name) for name in names if name not in old]
+        needed = {_path(entry.sha256) for snapshot in remaining for entry in snapshot.entries}
         self._bucket.remove([f"{SNAPSHOTS}/{name}.json" for name in old])
         self._bucket.remove(
             [f"{FILES}/{name}" for name in self._bucket.listed(FILES) if f"{FILES}/{name}" not in needed]

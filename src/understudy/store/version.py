@@ -98,13 +98,13 @@ def _refuse_live(folder: Path, lease_seconds: float) -> None:
     """Raise UnderstudyError while a step is in progress: its result would be written to the old folder."""
     work = folder / "work"
     keys = [path.name for path in work.glob("[!.]*") if path.name != LEASE]
-    held = [key for key in keys if leases.is_held(work, key, lease_seconds)]
-    if not held:
+    held_keys = [key for key in keys if leases.is_held(work, key, lease_seconds)]
+    if not held_keys:
         return
-    process = leases.holder(work, held[0])
+    process = leases.holder(work, held_keys[0])
     process_name = f"process {process.pid} on {process.host}" if process else "another process"
     raise UnderstudyError(
-        f"{folder}: {process_name} runs a step in this store ({held[0][:12]}). Let its run end, or stop it, "
+        f"{folder}: {process_name} runs a step in this store ({held_keys[0][:12]}). Let its run end, or stop it, "
         "and run understudy store migrate again."
     )
 
@@ -115,10 +115,10 @@ def _set_version(lease: Lease, folder: Path, version: Any) -> None:
     Raises:
         Fenced: the lease was lost.
     """
-    aside = lease.folder / "version.json"
+    temporary = lease.folder / "version.json"
     try:
-        write_json(aside, {"version": version})
-        os.replace(aside, _file(folder))
+        write_json(temporary, {"version": version})
+        os.replace(temporary, _file(folder))
     except FileNotFoundError as error:
         raise Fenced(f"{folder}: another process migrates this store") from error
 

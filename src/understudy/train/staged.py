@@ -19,7 +19,7 @@ from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import Layout, OutputSpec, boundaries, stage_costs
 from understudy.parallel.pipeline import Pipeline, homes
 from understudy.parallel.savers import Savers
-from understudy.parallel.stages import Cut, MicroBatch, Stage, cut, with_tied_alone
+from understudy.parallel.stages import Cut, MicroBatch, Stage, cut, without_unused
 from understudy.recipe import Pipeline as Settings
 from understudy.recipe import Train
 from understudy.train.precision import autocast
@@ -64,7 +64,7 @@ class Staged:
         for stage in self.stages.values():
             if isinstance(stage, FSDPModule):
                 stage.to(device)
-        return with_tied_alone(self.held, self.beside, [stage.model for stage in self.stages.values()])
+        return without_unused(self.held, self.beside, [stage.model for stage in self.stages.values()])
 
     def detect_head(self, device: torch.device) -> None:
         """Detect whether the last stage's logits can be computed for some positions only."""
@@ -117,7 +117,7 @@ def cut_into_stages(
     stages = _spread_stages(made, own, len(ranks) - 1, hidden, spread)
     _check_learns(stages, where)
     return Staged(
-        held=made.held,
+        held=made.rank_model,
         stages=stages,
         pipeline=Pipeline(stages, ranks, mesh, settings, count, hidden, device, where),
         context=partial(autocast, spread.precision, device),

@@ -96,7 +96,7 @@ PLANS = [(0, (0, 0, 0)), (2, (0, 0, 0)), (3, (1, 1, 1)), (9, (3, 3, 3)), (12, (3
 
 @pytest.mark.parametrize(("steps", "plan"), PLANS)
 def test_short_trainings_are_recorded_for_a_third_of_their_steps(steps: int, plan: tuple[int, int, int]) -> None:
-    assert Plan.of(steps) == Plan(*plan)
+    assert Plan.for_steps(steps) == Plan(*plan)
 
 
 def test_of_long_steps_one_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

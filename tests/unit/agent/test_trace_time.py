@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.agent.trace_time import Event, length, step_time, union, without
+from understudy.agent.trace_time import Event, difference, length, step_time, union
 from understudy.train.profile import KINDS
 
 MAIN, SENDER, GPU = 1, 2, 7
@@ -104,7 +104,7 @@ def covered(spans: Any) -> set[int]:
 
 @given(many, many, moments)
 def test_spans_are_what_sets_of_moments_are(some: Any, others: Any, window: tuple[float, float]) -> None:
-    joined, remainder = union(some), without(union(some), union(others))
+    joined, remainder = union(some), difference(union(some), union(others))
     assert covered(joined) == covered(some)
     assert covered(remainder) == covered(some) - covered(others)
     assert length(joined, *window) == len(covered(some) & covered([window]))

@@ -22,7 +22,7 @@ from understudy.cli.run import _close_if_stopped, _hand_over
 from understudy.cli.settings import Settings
 from understudy.errors import BAD_INPUT, REJECTED, STOPPED
 from understudy.kube import api, owner, owner_state, settings
-from understudy.kube.api import Away
+from understudy.kube.api import Unavailable
 from understudy.recipe.file import read
 from understudy.registry import recorder
 from understudy.store import Run, StepState, Store
@@ -43,7 +43,7 @@ def fails(error: BaseException) -> Any:
         (lambda _: OWNER, lambda *_: "Job run-1 was deleted", True),
         (lambda _: OWNER, lambda *_: "", False),
         (lambda _: None, lambda *_: "nobody asks", False),
-        (fails(Away("nobody answers")), lambda *_: "nobody asks", False),
+        (fails(Unavailable("nobody answers")), lambda *_: "nobody asks", False),
         (lambda _: OWNER, fails(OSError("connection reset")), False),
     ],
     ids=["stopped", "evicted", "nobody's", "server away", "connection lost"],

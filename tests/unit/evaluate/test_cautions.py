@@ -33,10 +33,10 @@ def test_labels_that_no_test_example_has_are_named(images):
     bootstrap = Bootstrap(arrays, ["teacher", "student", "trivial"])
     counts = [[3, 0, 0], [0, 0, 0], [1, 0, 4]]
     [found] = cautions(bootstrap, "accuracy", 0.95, None, {}, {"labels": ["a", "lonely", "c"], "counts": counts})
-    assert found == "Of 1 of 3 labels there is no test example, and nothing is known: lonely."
+    assert found == "Labels without a test example, about which nothing is known (1 of 3 labels): lonely."
     labels = [str(number) for number in range(9)]
     [many] = cautions(bootstrap, "accuracy", 0.95, None, {}, {"labels": labels, "counts": [[0] * 9] * 9})
-    assert many.endswith("nothing is known: 0, 1, 2, 3, 4, and more.")
+    assert many.endswith("of 9 labels): 0, 1, 2, 3, 4, and more.")
 
 
 @pytest.mark.parametrize("steps", [{"student": 9}, {"student": 9, "control": 9, "teacher": 4}, {}])

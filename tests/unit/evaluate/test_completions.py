@@ -15,10 +15,14 @@ from understudy.evaluate.completions import DOCUMENTS, TOKENS, beginnings, compl
 @given(tokens=st.lists(st.integers(0, 200), max_size=40), length=st.integers(1, 300))
 def test_beginnings_and_completions_fit_the_sequence_and_the_document(tokens: list[int], length: int) -> None:
     chosen = beginnings(np.array(tokens, dtype=np.int64), length)
-    assert chosen.given + chosen.completed <= length
-    assert max(chosen.given, chosen.completed) <= TOKENS
-    long = [place for place, count in enumerate(tokens) if chosen.given and count >= chosen.given + chosen.completed]
-    assert chosen.shape == (min(DOCUMENTS, len(long)), chosen.completed)
+    assert chosen.prompt_length + chosen.completion_length <= length
+    assert max(chosen.prompt_length, chosen.completion_length) <= TOKENS
+    long = [
+        place
+        for place, count in enumerate(tokens)
+        if chosen.prompt_length and count >= chosen.prompt_length + chosen.completion_length
+    ]
+    assert chosen.shape == (min(DOCUMENTS, len(long)), chosen.completion_length)
     assert set(chosen.documents) <= set(long)
     assert len(set(chosen.documents)) == len(chosen.documents)
     if len(long) > 1:
@@ -59,10 +63,10 @@ def test_words_stand_beside_those_of_the_data_up_to_the_end_of_the_text(examples
         },
     )
     assert [(one.document, one.beginning) for one in found] == [(0, "one"), (1, "<b>c")]
-    assert found[0].by == {"data": "red", "teacher": "blue", "student": "no", "control": "not measured"}
-    assert found[1].by["student"] == "(the text ends)"
-    assert found[1].by["data"].startswith("ats")
-    assert found[1].by["data"].isprintable()
+    assert found[0].texts == {"data": "red", "teacher": "blue", "student": "no", "control": "not measured"}
+    assert found[1].texts["student"] == "(the text ends)"
+    assert found[1].texts["data"].startswith("ats")
+    assert found[1].texts["data"].isprintable()
 
 
 SEEN: list[tuple[list[int | str], str]] = [
@@ -85,7 +89,7 @@ SEEN: list[tuple[list[int | str], str]] = [
 def test_a_text_is_said_to_end_where_a_model_ends_it(examples: Path, wrote: list[int | str], told: str) -> None:
     tokens = [each if isinstance(each, int) else ids(examples, each)[0] for each in wrote]
     found = completed(examples, {"student.completions": np.array([tokens, tokens], dtype=np.float64)})
-    assert found[0].by["student"] == told
+    assert found[0].texts["student"] == told
 
 
 def test_pictures_are_not_completed(examples: Path) -> None:

@@ -367,7 +367,7 @@ def test_nothing_is_decided_by_the_calibration_error(good):
     verdict = decide(*good, Gate(), "calibration_error")
     detail = rules(verdict)["quality-against-teacher"]["detail"]
     assert not verdict["approved"]
-    assert detail.startswith("Not passed, because no interval of the calibration error is to be relied on")
+    assert detail.startswith("Not passed, because no interval of the calibration error is reliable")
 
 
 def test_what_the_teacher_was_worth_is_said_in_a_word(images, measured):

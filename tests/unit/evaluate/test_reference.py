@@ -1,11 +1,11 @@
-"""The teacher that the student is held against: the recipe's, or the best by the gate's metric."""
+"""The teacher that the student is compared with: the recipe's, or the best by the gate's metric."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from understudy.evaluate.reference import in_role_of_teacher, in_roles, reference_teacher
+from understudy.evaluate.reference import reference_as_teacher, reference_teacher, renamed_roles
 from understudy.recipe import Recipe
 from understudy.recipe.file import from_values
 
@@ -50,8 +50,8 @@ def test_its_results_get_the_role_of_the_teacher_and_others_keep_their_names() -
         "slices": [{"slice": "deep", "examples": 9, "wide": 0.1, "deep": 0.2, "student": 0.3}],
     }
     arrays = {name: np.zeros(1) for name in ("weights.tokens", "wide.nll", "deep.nll", "student.confidence_sum")}
-    changed, renamed = in_role_of_teacher(measures, arrays)
+    changed, renamed = reference_as_teacher(measures, arrays)
     assert changed["models"] == {"wide": 1, "teacher": 2, "student": 3}
     assert changed["slices"] == [{"slice": "deep", "examples": 9, "wide": 0.1, "teacher": 0.2, "student": 0.3}]
     assert list(renamed) == ["weights.tokens", "wide.nll", "teacher.nll", "student.confidence_sum"]
-    assert in_roles({"wide": 1, "deep": 2}, "deep") == {"wide": 1, "teacher": 2}
+    assert renamed_roles({"wide": 1, "deep": 2}, "deep") == {"wide": 1, "teacher": 2}

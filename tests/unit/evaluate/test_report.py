@@ -393,7 +393,7 @@ def test_of_several_teachers_the_page_names_the_one_that_counts_and_compares_wit
         row["wide"] = row["teacher"]
     measures["reference"] = "deep"
     text = written(tmp_path / "several", arrays, measures)
-    assert "Of the teachers, deep is the one that the student was held against" in text
+    assert "Of the teachers, deep is the one that the student was compared with" in text
     assert text.count("<h3>") == written(tmp_path / "one", *one_teacher(images, measured)).count("<h3>") + 1
     assert "Of the teachers" not in written(tmp_path / "again", *one_teacher(images, measured))
 

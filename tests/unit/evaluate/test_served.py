@@ -22,5 +22,5 @@ def test_the_tolerance_is_half_of_the_digits_for_each_prediction(
     measured, predictions = np.array([3.0, 40.0]), np.array([1.0, 20.0])
     served = measured + np.array([0, difference * TOLERANCES[precision] * 60])
     found = Comparison((4, 9), measured, served, predictions, precision)
-    assert found.holds is holds
+    assert found.is_within_tolerance is holds
     assert found.worst == 1 or difference == 0

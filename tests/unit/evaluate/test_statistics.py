@@ -65,8 +65,8 @@ def test_unusable_results_matter_only_when_they_are_asked_for(images):
 @pytest.mark.parametrize(
     ("nll", "words"),
     [
-        ([np.inf], "is infinite: it gives what is there a probability of 0"),
-        ([np.inf, np.inf], "is infinite: it gives what is there a probability of 0"),
+        ([np.inf], "is infinite: a target has a probability of 0"),
+        ([np.inf, np.inf], "is infinite: a target has a probability of 0"),
         ([np.nan], "was not measured"),
         ([np.inf, np.nan], "was not measured"),
     ],

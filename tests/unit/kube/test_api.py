@@ -8,7 +8,7 @@ from kubernetes import config
 from kubernetes.client.exceptions import ApiException
 
 from understudy.errors import UnderstudyError
-from understudy.kube.api import Away, Kube, Refused, _readable
+from understudy.kube.api import Kube, Refused, Unavailable, _readable
 from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.kube.objects import KubernetesObject
 
@@ -30,8 +30,8 @@ def error_of(status: int, message: str | None) -> UnderstudyError:
         ),
         (422, "spec.x: Forbidden", Refused, "the cluster rejected the request: spec.x"),
         (400, 'admission webhook "w" denied the request: no', Refused, "denied the request: no"),
-        (500, 'failed calling webhook "w": connection refused', Away, "cannot answer now"),
-        (503, None, Away, "cannot answer now (Reason)"),
+        (500, 'failed calling webhook "w": connection refused', Unavailable, "cannot answer now"),
+        (503, None, Unavailable, "cannot answer now (Reason)"),
         (401, "Unauthorized", Refused, "token"),
     ],
 )

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.unit.manifests.promtool import needs_promtool
 from understudy.jobs.heartbeat import Heartbeat
-from understudy.launch.metrics import JobMetrics, Reported, Seen, exposed
+from understudy.launch.metrics import JobMetrics, Observation, Reported, exposed
 from understudy.metrics import REGISTRY
 
 LABELS = {"run": "digits-1", "step": "teacher"}
@@ -34,8 +34,8 @@ def job(clock: Clock) -> JobMetrics:
     return JobMetrics("digits-1", "teacher", "digits", "images", clock)
 
 
-def seen(stage: str = "running", **fields: Any) -> Seen:
-    return Seen(**{"kind": "PyTorchJob", "name": "teacher-1", "stage": stage, "attempt": 1, **fields})
+def seen(stage: str = "running", **fields: Any) -> Observation:
+    return Observation(**{"kind": "PyTorchJob", "name": "teacher-1", "stage": stage, "attempt": 1, **fields})
 
 
 def value(job: JobMetrics, name: str, /, **labels: str) -> float | None:

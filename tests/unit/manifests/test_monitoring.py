@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from tests import ROOT
 from tests.unit.manifests.promtool import needs_promtool
 from understudy.jobs.heartbeat import Heartbeat
-from understudy.launch.metrics import CURVE, STAGES, JobMetrics, Reported, Seen
+from understudy.launch.metrics import CURVE, STAGES, JobMetrics, Observation, Reported
 from understudy.steps import tasks
 from understudy_server import metrics as of_server
 
@@ -62,7 +62,9 @@ def samples() -> dict[str, set[str]]:
     """The names of all samples that launchers and server have, with their labels."""
     job = JobMetrics("run", "teacher", "digits", "images")
     job.report(Reported(**dict.fromkeys(CURVE, 1)))  # type: ignore[typeddict-item]
-    job.observe(Seen("PyTorchJob", "name", "running", 1, heartbeats={0: Heartbeat(0, "", "training", 1, "n", 1.0)}))
+    job.observe(
+        Observation("PyTorchJob", "name", "running", 1, heartbeats={0: Heartbeat(0, "", "training", 1, "n", 1.0)})
+    )
     jobs = CollectorRegistry()
     jobs.register(job)
     found = {s.name: set(s.labels) for family in jobs.collect() for s in family.samples}

@@ -13,13 +13,13 @@ from understudy.recipe import Recompute
 def backward(recompute: Recompute, monkeypatch: pytest.MonkeyPatch, *, offload: bool) -> tuple[list[Tensor], int]:
     """Gradients, and the bytes of what was moved."""
     net, moved = model("llama"), []
-    away = activation_offload._away
+    away = activation_offload._to_cpu
 
     def counted(tensor: Tensor) -> Tensor:
         moved.append(tensor)
         return away(tensor)
 
-    monkeypatch.setattr(activation_offload, "_away", counted)
+    monkeypatch.setattr(activation_offload, "_to_cpu", counted)
     if recompute != "none":
         checkpoint_activations(net, recompute, "student.train")
     if offload:
@@ -49,7 +49,7 @@ def test_gradients_are_the_same_bits_and_less_is_moved_of_blocks_that_are_comput
 def test_what_is_only_asked_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     net = model("llama").eval()
     offload_activations(net, "student.train")
-    monkeypatch.delattr(activation_offload, "_away")
+    monkeypatch.delattr(activation_offload, "_to_cpu")
     with torch.inference_mode():
         net(inputs("llama"), use_cache=False)
 

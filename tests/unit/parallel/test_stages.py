@@ -14,7 +14,7 @@ from understudy.models.tasks import TextModel
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import boundaries, layout
 from understudy.parallel.savers import Savers
-from understudy.parallel.stages import MicroBatch, Stage, cut, with_tied_alone
+from understudy.parallel.stages import MicroBatch, Stage, cut, without_unused
 
 TOKENS = torch.randint(50, (3, 6), generator=torch.Generator().manual_seed(0))
 KINDS = ["llama", "gpt2", "bert", "gemma2", "qwen2"]
@@ -28,7 +28,9 @@ def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tens
         part = cut(copy.deepcopy(model), model_layout, parts, rank_stages)
         for number, (staged, passing) in zip(rank_stages, part.stages, strict=True):
             stages_by_number[number] = Stage(staged, passing, part.tied, torch.float32, is_last=number == stages - 1)
-        tied_alone = with_tied_alone(part.held, part.tied, [stages_by_number[number].model for number in rank_stages])
+        tied_alone = without_unused(
+            part.rank_model, part.tied, [stages_by_number[number].model for number in rank_stages]
+        )
         held.append({name for name, _ in tied_alone.named_parameters()})
     hidden: list[Tensor] = []
     for number in range(stages):
@@ -66,7 +68,7 @@ def test_a_stages_blocks_are_found_though_what_is_tied_to_it_outweighs_them(numb
     model_layout = layout(model, TOKENS[:2], "train")
     part = cut(model, model_layout, parts := boundaries(model_layout, 2, "train"), [number])
     stage = Stage(*part.stages[0], part.tied, torch.float32, is_last=number == 1)
-    ours = [part.held.get_submodule(model_layout.blocks[block]) for block in parts[number]]
+    ours = [part.rank_model.get_submodule(model_layout.blocks[block]) for block in parts[number]]
     assert sum(weight.numel() for weight in stage.tied.parameters()) > sum(
         weight.numel() for block in ours for weight in block.parameters()
     )

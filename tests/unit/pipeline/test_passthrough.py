@@ -107,7 +107,7 @@ def carried(
     found: list[TaskConfig] = []
 
     def run_step(*_: Any) -> Result:
-        found.append(task_config.of_this_step())
+        found.append(task_config.current_task())
         return Result(name, "digest", folder, {})
 
     monkeypatch.setenv(task_config.VARIABLE, "{}")

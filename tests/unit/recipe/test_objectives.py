@@ -6,7 +6,7 @@ import pytest
 from understudy.errors import InputError
 from understudy.recipe import Degrees, Recipe
 from understudy.recipe.file import completed, from_values
-from understudy.recipe.objectives import OBJECTIVES, Needs, load
+from understudy.recipe.objectives import OBJECTIVES, Requirements, load
 from understudy.recipe.tasks import TASKS, default_objectives
 
 MODEL = {"type": "gpt2", "config": {}}
@@ -58,12 +58,12 @@ def test_a_recipe_with_every_objective_is_checked_without_torch():
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_an_objective_that_compares_more_than_logits_refuses_stages(name):
     """In a pipeline the last stage has the logits, and no other outputs."""
-    needs = load(name).needs
-    assert bool(needs.extras) == ("pp" in needs.refuses)
+    requirements = load(name).requirements
+    assert bool(requirements.extras) == ("pp" in requirements.refuses)
 
 
 def test_a_feature_is_refused_where_it_is_used():
-    needs = Needs(refuses={"tp": "layers are split", "packing": "documents are packed"})
-    assert list(needs.conflicts(Degrees(dp_shard=2), packed=False)) == []
-    assert list(needs.conflicts(Degrees(tp=2), packed=False)) == ["layers are split"]
-    assert list(needs.conflicts(None, packed=True)) == ["documents are packed"]
+    requirements = Requirements(refuses={"tp": "layers are split", "packing": "documents are packed"})
+    assert list(requirements.conflicts(Degrees(dp_shard=2), packed=False)) == []
+    assert list(requirements.conflicts(Degrees(tp=2), packed=False)) == ["layers are split"]
+    assert list(requirements.conflicts(None, packed=True)) == ["documents are packed"]

@@ -5,7 +5,7 @@ import pytest
 
 from tests import ROOT
 from understudy.errors import InputError, UnderstudyError
-from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.api import Kube, Refused, Unavailable
 from understudy.kube.identity import FETCHES
 from understudy.kube.kind import JobKind
 from understudy.kube.settings import CERTIFICATES_FOLDER, ENVIRONMENT, FETCHING, REQUIRED, Cluster, Pool
@@ -128,7 +128,7 @@ class Answers:
         return {"metadata": {"uid": "1"}, "data": {"cluster.yaml": "image: [i"}}
 
 
-@pytest.mark.parametrize("error", [Refused("a quota is full"), Away("nobody answers"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [Refused("a quota is full"), Unavailable("nobody answers"), KeyboardInterrupt()])
 def test_of_a_run_that_could_not_be_submitted_nothing_is_left(digits: Recipe, error: BaseException) -> None:
     kube = Answers(create_map=error)
     with pytest.raises(type(error)):
@@ -141,7 +141,7 @@ def test_of_a_run_that_could_not_be_submitted_nothing_is_left(digits: Recipe, er
 
 
 def test_a_run_that_could_neither_be_submitted_nor_taken_back_is_named(digits: Recipe) -> None:
-    kube = Answers(create_map=Refused("a quota is full"), delete_job=Away("nobody answers"))
+    kube = Answers(create_map=Refused("a quota is full"), delete_job=Unavailable("nobody answers"))
     message = r"a quota is full; .* \(nobody answers\): if `understudy jobs ls -n here` shows the run digits-\S+, "
     with pytest.raises(UnderstudyError, match=message):
         submit(cast(Kube, kube), CLUSTER, digits)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.store import Store
-from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS, RemoteCache, of_environment
+from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS, RemoteCache, from_environment
 
 KEYS = ("a" * 64, "b" * 64)
 
@@ -161,10 +161,10 @@ def test_two_who_fetch_at_once_both_have_it(tmp_path: Path) -> None:
 
 def test_it_is_the_environment_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ADDRESS, raising=False)
-    assert of_environment(silent) is None
+    assert from_environment(silent) is None
     monkeypatch.setenv(OLD_ADDRESS, "")
     monkeypatch.setenv(ADDRESS, "s3://bucket/prefix")
-    assert isinstance(of_environment(silent), RemoteCache)
+    assert isinstance(from_environment(silent), RemoteCache)
 
 
 @pytest.mark.parametrize("new", ["", "s3://bucket/prefix"])
@@ -172,7 +172,7 @@ def test_the_variables_old_name_is_refused_with_the_new_one(monkeypatch: pytest.
     monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
     monkeypatch.setenv(ADDRESS, new)
     with pytest.raises(InputError, match=r"UNDERSTUDY_RECORD: it was renamed to UNDERSTUDY_REMOTE_CACHE; rename it"):
-        of_environment(silent)
+        from_environment(silent)
 
 
 def test_an_entry_under_another_key_is_none(tmp_path: Path) -> None:

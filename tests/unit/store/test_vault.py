@@ -60,7 +60,7 @@ def test_old_snapshots_go_with_the_files_that_no_other_has(
     assert vault.forget("store", now - 2000) == 0
     assert vault.forget("store", now - 500) == 1
     assert vault.names() == sorted([other.name, newest.name])
-    assert [vault.holds(entry) for entry in first.entries] == [True, False]
+    assert [vault.has(entry) for entry in first.entries] == [True, False]
     assert vault.forget("registry", now + 1) == 0, "the newest of a kind stays"
 
 

@@ -93,7 +93,7 @@ class Actions:
             submitted = Event(
                 "Submitted", f"by {self._job.identity.step} of the run {self._job.identity.run}", "Normal"
             )
-            self._events.of_job(created, self._restarted or submitted)
+            self._events.write_for_job(created, self._restarted or submitted)
             self._restarted = None
         return None
 
@@ -104,9 +104,9 @@ class Actions:
         )
         for event in events_of(decision, status):
             for job in jobs:
-                self._events.of_job(job, event)
+                self._events.write_for_job(job, event)
             if self._job.owner and isinstance(decision, Finish) and decision.outcome.exit_code != DONE:
-                self._events.of({**self._job.owner}, event)
+                self._events.write({**self._job.owner}, event)
         if isinstance(decision, Restart):
             self._restarted = restarted(decision, status)
 
@@ -121,7 +121,7 @@ class Actions:
             # A grace period of 0 removes it from the API although its node never confirms. Its processes may live on:
             # therefore a new attempt renames the folder that ranks write to (jobs/attempts.py).
             self._kube.delete_pod(name, grace=0)
-        for name in decision.others:
+        for name in decision.responsive:
             self._watch()
             self._kube.delete_pod(name)
 

@@ -84,19 +84,19 @@ def _measure(run: str, resources: Resources) -> None:
 
 
 def _specification(lease: Lease, resources: Resources) -> JobSpec:
-    here = KubernetesPlatform()
+    platform = KubernetesPlatform()
     return JobSpec(
         version=build(),
         role="collectives",
-        folder=str(here.job_folder(lease)),
+        folder=str(platform.job_folder(lease)),
         payload=Collectives(),
         resources=resources,
         section="--collectives",
         threads=1,
-        device=here.job_device(resources),
+        device=platform.job_device(resources),
         logs=str(lease.folder.parent / "logs"),
         supervised=True,
-        launcher_timeout=here.launcher_timeout,
+        launcher_timeout=platform.launcher_timeout,
     )
 
 

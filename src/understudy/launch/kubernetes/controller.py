@@ -24,7 +24,7 @@ from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.observation import observe
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.metrics import Seen
+from understudy.launch.metrics import Observation
 
 TICK = 0.5  # seconds between two checks of the lease and the ranks' logs
 ROUND = 1.5  # seconds between two rounds, each of which queries the API server
@@ -35,7 +35,7 @@ def run(
     kube: Kube,
     watch: Callable[[], None],
     tell: Callable[[str], None],
-    show: Callable[[Seen], None],
+    show: Callable[[Observation], None],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Outcome:
@@ -69,7 +69,7 @@ class Controller:
         kube: Kube,
         watch: Callable[[], None],
         tell: Callable[[str], None],
-        show: Callable[[Seen], None],
+        show: Callable[[Observation], None],
         clock: Callable[[], float],
     ) -> None:
         self._job, self._kube, self._watch, self._clock = job, kube, watch, clock
@@ -116,7 +116,7 @@ class Controller:
         """One round: observe, decide, act."""
         status = observe(self._job, self._kube, self._history, self._clock())
         self._history = self._history.after(status)
-        self._show(status.seen(self._history.starts.count))
+        self._show(status.observation(self._history.starts.count))
         decision = self._with_evidence(decide(status, self._history), status)
         # Before the action, which may raise: the API server deletes the job, its response is lost, and the next round
         # finds the job gone. Only the pending decision distinguishes that from a deletion by another client.

@@ -63,7 +63,7 @@ class DeletePods(Announced):
 
     dead: tuple[str, ...]
     """Pods to force-delete, since their node does not respond."""
-    others: tuple[str, ...]
+    responsive: tuple[str, ...]
     """Pods to delete with their grace period."""
     reason: str
 

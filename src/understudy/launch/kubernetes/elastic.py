@@ -45,8 +45,8 @@ def sufficient_pods(spec: JobSpec, pods: Sequence[KubernetesObject]) -> Sequence
 
     The first pod hosts the rendezvous.
     """
-    here = [pod for pod in pods if not unschedulable(pod)]
-    return here if _suffice(spec, here) else pods
+    scheduled = [pod for pod in pods if not unschedulable(pod)]
+    return scheduled if _suffice(spec, scheduled) else pods
 
 
 def enough_running(spec: JobSpec, pods: Sequence[KubernetesObject]) -> bool:

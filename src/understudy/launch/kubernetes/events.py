@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from understudy.errors import DONE, STOPPED
-from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.api import Kube, Refused, Unavailable
 from understudy.kube.kind import JobKind
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.pods import was_disrupted
@@ -46,8 +46,8 @@ def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
                 evicted = status.failures[index].exit_code == STOPPED
                 yield Event("Evicted" if evicted else "Restarted", line, occurrence=str(index))
         case DeletePods(dead, _, why):
-            gone = [pod["metadata"]["uid"] for pod in status.pods if pod["metadata"]["name"] in dead]
-            yield Event("ForceDeleted" if dead else "PodsDeleted", why, occurrence=" ".join(sorted(gone)))
+            deleted = [pod["metadata"]["uid"] for pod in status.pods if pod["metadata"]["name"] in dead]
+            yield Event("ForceDeleted" if dead else "PodsDeleted", why, occurrence=" ".join(sorted(deleted)))
         case Resize(_, why):
             yield Event("Resized", why)
         case Finish(outcome) if outcome.exit_code == DONE:
@@ -71,10 +71,10 @@ class Events:
         self._kube, self._kind = kube, kind
         self._refused = False
 
-    def of_job(self, job: KubernetesObject, event: Event) -> None:
+    def write_for_job(self, job: KubernetesObject, event: Event) -> None:
         """Write an event for a job."""
         meta = job["metadata"]
-        self.of(
+        self.write(
             {
                 "apiVersion": self._kind.api_version,
                 "kind": self._kind.name,
@@ -84,7 +84,7 @@ class Events:
             event,
         )
 
-    def of(self, subject: KubernetesObject, event: Event) -> None:
+    def write(self, subject: KubernetesObject, event: Event) -> None:
         """Write an event for an object, by a reference to it."""
         if self._refused:
             return
@@ -93,17 +93,17 @@ class Events:
         except Refused as error:
             self._refused = True
             log.warning("no events are written from now on: %s", error)
-        except Away as error:
+        except Unavailable as error:
             log.warning("the event %s of %s was not written: %s", event.reason, subject["name"], error)
 
 
 def rendered(subject: KubernetesObject, event: Event, namespace: str) -> KubernetesObject:
     """The manifest of an event (core/v1)."""
     message = event.message.strip().partition("\n")[0][:LONGEST]  # further lines are a rank's log
-    about = sha256("\0".join((subject["uid"], event.reason, message, event.occurrence)).encode())[:16]
-    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    suffix = sha256("\0".join((subject["uid"], event.reason, message, event.occurrence)).encode())[:16]
+    timestamp = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return {
-        "metadata": {"name": f"{subject['name']}.{about}", "namespace": namespace},
+        "metadata": {"name": f"{subject['name']}.{suffix}", "namespace": namespace},
         "involvedObject": {**subject, "namespace": namespace},
         "reason": event.reason,
         "message": message,
@@ -111,7 +111,7 @@ def rendered(subject: KubernetesObject, event: Event, namespace: str) -> Kuberne
         "source": {"component": REPORTER},
         "reportingComponent": REPORTER,
         "reportingInstance": os.environ.get("KFP_POD_NAME") or socket.gethostname(),
-        "firstTimestamp": now,
-        "lastTimestamp": now,
+        "firstTimestamp": timestamp,
+        "lastTimestamp": timestamp,
         "count": 1,
     }

@@ -62,11 +62,11 @@ class History:
         state = status.state
         # Without the detail: its text changes while the reason stays (the number of nodes, say), and each change would
         # restart the minute.
-        where = state.stage, bool(state.broken), state.is_never_admitted
-        stays = self.last_state in (where, (*where[:2], True))  # an end of is_never_admitted restarts nothing
+        condition = state.stage, bool(state.broken), state.is_never_admitted
+        stays = self.last_state in (condition, (*condition[:2], True))  # an end of is_never_admitted restarts nothing
         return replace(
             self,
-            last_state=where,
+            last_state=condition,
             since=self.since if stays else status.at,
             terminating=terminating,
             starts=self.starts.after(status),

@@ -60,22 +60,22 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
         was_abandoned=job.spec.abandoned_file.exists(),
     )
     if status.state.has_ended:
-        return _with_the_end(status, kube)
+        return _with_ending(status, kube)
     # Events and nodes cost a request per pod. No rule acts on them in the first minute, in which most faults recover
     # by themselves; a healthy job never needs them.
     after = history.after(status)
     return _with_reports(status, after, kube) if after.seconds_in_state(status) >= RECOVERY else status
 
 
-def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
+def _with_ending(status: JobStatus, kube: Kube) -> JobStatus:
     """Add the queries for a job that has ended."""
     if status.state.stage == "gone":
-        over = ""
+        ending = ""
         with suppress(Refused):  # this account may lack the right
-            over = why_ended(kube, status.job.owner) if status.job.owner else ""
-        return replace(status, owner_ended=over)
-    says_why = status.failed or status.is_complete or status.was_abandoned or was_disrupted(status.pods)
-    if status.state.stage == "failed" and not says_why:
+            ending = why_ended(kube, status.job.owner) if status.job.owner else ""
+        return replace(status, owner_ended=ending)
+    is_explained = status.failed or status.is_complete or status.was_abandoned or was_disrupted(status.pods)
+    if status.state.stage == "failed" and not is_explained:
         # The pod that ended first: the others failed because they lost it, and their logs show only that.
         first = first_dead(status.pods)
         lines = kube.log(first, TAIL) if first else []
@@ -96,8 +96,8 @@ def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
         return replace(status, events=tuple(kube.refusals(status.job.kind, status.watched)))
     events = tuple(event for pod in pods for event in kube.events(pod))
     # If an autoscaler may add a node, the existing nodes prove nothing.
-    judged = not history.scales and not may_get_a_node(events)
-    return replace(status, events=events, nodes=_open_nodes(pods[0], kube) if judged else None)
+    needs_nodes = not history.scales and not may_get_a_node(events)
+    return replace(status, events=events, nodes=_open_nodes(pods[0], kube) if needs_nodes else None)
 
 
 def _open_nodes(pod: KubernetesObject, kube: Kube) -> tuple[KubernetesObject, ...] | None:
@@ -107,8 +107,12 @@ def _open_nodes(pod: KubernetesObject, kube: Kube) -> tuple[KubernetesObject, ..
     except Refused:
         return None  # listing nodes takes a ClusterRole, which not every account has
     for claim in shared_claims(pod):
-        others = kube.pods(f"{STORE}={claim}")
-        there = {other["spec"].get("nodeName") for other in others if other["status"].get("phase") == "Running"}
-        if there:
-            nodes = [node for node in nodes if node["metadata"]["name"] in there]
+        store_pods = kube.pods(f"{STORE}={claim}")
+        store_nodes = {
+            pod_on_store["spec"].get("nodeName")
+            for pod_on_store in store_pods
+            if pod_on_store["status"].get("phase") == "Running"
+        }
+        if store_nodes:
+            nodes = [node for node in nodes if node["metadata"]["name"] in store_nodes]
     return tuple(nodes)

@@ -46,7 +46,7 @@ class KubernetesPlatform:
         """The recipe's device; for auto, cuda if the job's pool or the task that launches it has GPUs."""
         if resources.device != "auto":
             return resources.device
-        has_gpus = cluster_settings().pool_of(resources, "resources").gpu or task_config.of_this_step().gpus
+        has_gpus = cluster_settings().pool_of(resources, "resources").gpu or task_config.current_task().gpus
         return "cuda" if has_gpus else "cpu"
 
     def cores(self, resources: Resources) -> int:
@@ -70,7 +70,7 @@ class KubernetesPlatform:
             identity=Identity(run.id, step, key),
             since=run.facts.started,
             cluster=cluster,
-            task=task_config.of_this_step(),
+            task=task_config.current_task(),
         )
 
     def reachable(self, url: str) -> str:

@@ -12,7 +12,7 @@ from understudy.launch.kubernetes.rendering import trainjob
 from understudy.recipe import Resources
 
 
-def check(kube: Kube, kind: JobKind, cluster: Cluster, resources: Resources, where: str) -> None:
+def check(kube: Kube, kind: JobKind, cluster: Cluster, resources: Resources, location: str) -> None:
     """Check that the operator is installed and can meet a job's requirements.
 
     Args:
@@ -20,7 +20,7 @@ def check(kube: Kube, kind: JobKind, cluster: Cluster, resources: Resources, whe
         kind: the kind of job.
         cluster: the cluster's settings.
         resources: the job's resources in the recipe.
-        where: the recipe's section of these resources.
+        location: the recipe's section of these resources.
 
     Raises:
         InputError: it is not installed, or cannot; the message names the setting and the fix.
@@ -28,7 +28,7 @@ def check(kube: Kube, kind: JobKind, cluster: Cluster, resources: Resources, whe
     if not kube.has(kind):
         raise InputError(kind.missing)
     if kind is TRAINJOB:
-        trainjob.check(kube, cluster, resources, where)
+        trainjob.check(kube, cluster, resources, location)
 
 
 def refuse_duplicate(kube: Kube, kind: JobKind, selector: str) -> None:
@@ -37,15 +37,15 @@ def refuse_duplicate(kube: Kube, kind: JobKind, selector: str) -> None:
     Raises:
         InputError: such a job exists; the cluster's settings named another launcher when it was submitted.
     """
-    for other in KINDS.values():
-        if other is kind or not kube.has(other):
+    for kind_name in KINDS.values():
+        if kind_name is kind or not kube.has(kind_name):
             continue
         with suppress(Refused):  # a right that only the other launcher needs
-            duplicates = [job for job in kube.jobs(other, selector) if not _has_ended(job, other)]
+            duplicates = [job for job in kube.jobs(kind_name, selector) if not _has_ended(job, kind_name)]
             if duplicates:
                 name = duplicates[0]["metadata"]["name"]
                 raise InputError(
-                    f"the {other.name} {name} already does this work. Let it end, delete it, or set "
+                    f"the {kind_name.name} {name} already does this work. Let it end, delete it, or set "
                     "`launcher` in the cluster's settings to its former value"
                 )
 

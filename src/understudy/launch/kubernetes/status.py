@@ -9,7 +9,7 @@ from understudy.kube.job_state import JobState
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.pods import phase
 from understudy.launch.kubernetes.job import Job
-from understudy.launch.metrics import RENDEZVOUS, Seen
+from understudy.launch.metrics import RENDEZVOUS, Observation
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class JobStatus:
     """Whether ranks ended because they saw no launcher."""
 
     owner_ended: str = ""
-    """Why the job's owner no longer needs it. Queried when the job is gone."""
+    """The reason why the job's owner no longer needs it. Queried when the job is gone."""
     events: tuple[KubernetesObject, ...] = ()
     """Events of the pods that wait, or of the job if it has no pods. Queried after a minute."""
     nodes: tuple[KubernetesObject, ...] | None = None
@@ -65,9 +65,9 @@ class JobStatus:
         meeting = not self.heartbeats or any(beat.phase in BEFORE_TRAINING for beat in self.heartbeats.values())
         return RENDEZVOUS if self.state.stage == "running" and meeting else self.state.stage
 
-    def seen(self, starts: int) -> Seen:
+    def observation(self, starts: int) -> Observation:
         """The observation for the metrics; `starts` counts those since the last progress."""
-        return Seen(
+        return Observation(
             kind=self.job.kind.name,
             name=self.name,
             stage=self.stage,

@@ -7,7 +7,7 @@ from understudy.errors import InputError
 from understudy.host_memory import available_memory
 from understudy.jobs.payload import Evaluation, TrainingJob
 from understudy.jobs.specification import JobSpec
-from understudy.launch.local.weighing import weighed
+from understudy.launch.local.weighing import model_weights
 from understudy.models.weight_files import weight_bytes
 from understudy.plan.lower_bounds import evaluation_memory, taken_over, training_disk, training_memory
 from understudy.recipe import Degrees, degrees
@@ -34,23 +34,23 @@ def check_that_it_fits(run: Run, spec: JobSpec) -> None:
 
 
 def _refuse_training(run: Run, spec: JobSpec, job: TrainingJob) -> None:
-    train, where = job.train, job.train_path
+    train, path = job.train, job.train_path
     mesh_degrees = _degrees(train.strategy, spec)
     if mesh_degrees is None:
         return
-    held = weighed(run, spec, job)
-    needed = training_memory(job, mesh_degrees, spec.device, held)
+    weights = model_weights(run, spec, job)
+    needed = training_memory(job, mesh_degrees, spec.device, weights)
     if needed > (free := available_memory(with_swap=True)):
         raise InputError(
-            f"{where}: weights, gradients and the optimiser's state take {_gib(needed)} of memory, without anything "
+            f"{path}: weights, gradients and the optimiser's state take {_gib(needed)} of memory, without anything "
             f"else, and {_gib(free)} are free here; {_smaller(needed, free, mesh_degrees, 'strategy')}"
         )
     folder = Path(spec.folder)
     has_checkpoints = any(folder.glob("**/checkpoints/step-*"))
-    writes = taken_over(held.model) if has_checkpoints else training_disk(train, held.model)
+    writes = taken_over(weights.model) if has_checkpoints else training_disk(train, weights.model)
     if writes > (free := _free_disk(folder) + _written(folder)):
         raise InputError(
-            f"{where}: checkpoints and the finished model take {_gib(writes)} of disk at the same time, and "
+            f"{path}: checkpoints and the finished model take {_gib(writes)} of disk at the same time, and "
             f"{_gib(free)} are free in {folder.parents[2]}; make room (understudy store gc shows what can go), or give "
             "--home a larger disk"
         )

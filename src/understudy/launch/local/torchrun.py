@@ -26,7 +26,7 @@ def main() -> int:
 
     from understudy.errors import UnderstudyError
     from understudy.jobs.specification import JobSpec
-    from understudy.launch.local.kills import ended_for_memory
+    from understudy.launch.local.kills import oom_kill_count
     from understudy.launch.local.launcher import death
 
     try:
@@ -35,7 +35,7 @@ def main() -> int:
     except UnderstudyError as error:
         log.error("%s", error)
         return error.exit_code
-    before = ended_for_memory()
+    initial_count = oom_kill_count()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -51,7 +51,7 @@ def main() -> int:
         elastic_launch(config, sys.executable)("-m", "understudy.agent.worker", sys.argv[1])
     except ChildFailedError as error:
         failures = {rank: (failure.timestamp, failure.exitcode) for rank, failure in error.failures.items()}
-        death(*first_to_fail(failures), spec, before).write(spec.outcome(-1))
+        death(*first_to_fail(failures), spec, initial_count).write(spec.outcome(-1))
         return 1
     return 0
 

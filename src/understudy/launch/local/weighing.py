@@ -25,7 +25,7 @@ from understudy.store.files import read_json, write_json
 MODULE = "understudy.launch.local.weighing"
 
 
-def weighed(run: Run, spec: JobSpec, job: TrainingJob) -> Held:
+def model_weights(run: Run, spec: JobSpec, job: TrainingJob) -> Held:
     """Bytes of a training's weights, 0 where they cannot be determined beforehand.
 
     Args:
@@ -33,7 +33,7 @@ def weighed(run: Run, spec: JobSpec, job: TrainingJob) -> Held:
         spec: the job.
         job: its training.
     """
-    teacher = sum(weight_bytes(Path(each.folder)) for each in job.teachers.values())
+    teacher = sum(weight_bytes(Path(teacher_model.folder)) for teacher_model in job.teachers.values())
     if job.initial:
         return Held(weight_bytes(job.initial), teacher)
     return Held(_built_size(run, spec) if isinstance(job.model, ArchitectureModel) else 0, teacher)

@@ -94,13 +94,13 @@ class Route(NamedTuple):
 
 def allowed_routes() -> tuple[Route, ...]:
     """All allowed requests. Routes for programs have a second address, which the pages use."""
-    both = ("/api", "/ajax-api")
+    apis = ("/api", "/ajax-api")
     return tuple(
         route
         for prefixes, table in (
-            ([f"{api}/2.0/mlflow/" for api in both], PROGRAMS),
-            ([f"{api}/3.0/mlflow/" for api in both], ROLES),
-            ([f"{api}/2.0/mlflow-artifacts/" for api in both], ARTIFACTS),
+            ([f"{api}/2.0/mlflow/" for api in apis], PROGRAMS),
+            ([f"{api}/3.0/mlflow/" for api in apis], ROLES),
+            ([f"{api}/2.0/mlflow-artifacts/" for api in apis], ARTIFACTS),
             ([""], PAGES),
         )
         for prefix in prefixes

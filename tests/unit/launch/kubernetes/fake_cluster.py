@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.unit.launch.kubernetes.fake_ranks import Ranks, uid
 from tests.unit.launch.kubernetes.fake_workings import GPU, Workings
-from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.api import Kube, Refused, Unavailable
 from understudy.kube.identity import KEY
 from understudy.kube.kind import PYTORCHJOB, JobKind
 from understudy.kube.objects import KubernetesObject
@@ -38,7 +38,7 @@ class FakeCluster(Workings, Kube):
 
     def _answer(self, request: str) -> None:
         if self.now < self.away_until:
-            raise Away("the API server does not answer (timeout)")
+            raise Unavailable("the API server does not answer (timeout)")
         if request in self.forbidden:
             raise Refused(f"a permission is missing: {request} is forbidden")
 
@@ -55,7 +55,7 @@ class FakeCluster(Workings, Kube):
     def _lose_answer(self) -> None:
         if self.loses_answers:
             self.loses_answers = False
-            raise Away("the API server does not answer (connection reset)")
+            raise Unavailable("the API server does not answer (connection reset)")
 
     def call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """What stands behind the launcher's pod: nothing else is asked."""

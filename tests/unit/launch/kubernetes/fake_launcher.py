@@ -5,7 +5,7 @@ from understudy.errors import Fenced
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.controller import Controller
 from understudy.launch.kubernetes.job import Job
-from understudy.launch.metrics import Seen
+from understudy.launch.metrics import Observation
 
 
 class FakeLauncher:
@@ -20,7 +20,7 @@ class FakeLauncher:
     def __init__(self, cluster: FakeCluster, job: Job, *, is_seen: bool = True) -> None:
         self.cluster, self.job, self._is_seen = cluster, job, is_seen
         self.messages: list[str] = []
-        self.seen: list[Seen] = []
+        self.seen: list[Observation] = []
         self.volume_error: OSError | None = None
         cluster.holder = self
         self._controller = Controller(

@@ -11,7 +11,7 @@ from tests.unit.launch.kubernetes.statuses import job_of
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
-from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.api import Kube, Refused, Unavailable
 from understudy.kube.kind import JobKind
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.timeouts import RECOVERY, STARTS
@@ -90,10 +90,12 @@ def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> Non
     assert kube.requests > 3, "a server that has just started may say so too"
 
 
-@pytest.mark.parametrize("error", [Away("nobody answers"), OSError(116, "Stale file handle")], ids=["server", "volume"])
+@pytest.mark.parametrize(
+    "error", [Unavailable("nobody answers"), OSError(116, "Stale file handle")], ids=["server", "volume"]
+)
 def test_what_is_away_for_a_moment_is_waited_for(job: JobSpec, error: Exception) -> None:
     clock = Clock()
-    seconds = 10 * RECOVERY if isinstance(error, Away) else RECOVERY - 1
+    seconds = 10 * RECOVERY if isinstance(error, Unavailable) else RECOVERY - 1
 
     def watch() -> None:
         if clock.now > seconds:
@@ -108,7 +110,7 @@ def test_a_volume_that_stays_away_ends_the_step(job: JobSpec) -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        run(job, Answers(Away("nobody answers")), watch)
+        run(job, Answers(Unavailable("nobody answers")), watch)
 
 
 def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
@@ -119,7 +121,7 @@ def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        run(job, Answers(Away("nobody answers")), watch)
+        run(job, Answers(Unavailable("nobody answers")), watch)
     assert len(looks) == 2, "the other one is before its job is deleted"
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.launch.kubernetes.fake_launcher import FakeLauncher
 from tests.unit.launch.kubernetes.fault_world import BOTH, MISTAKE, SIGKILL, Make, World
 from tests.unit.launch.kubernetes.statuses import OWNER
-from understudy.kube.api import Away
+from understudy.kube.api import Unavailable
 from understudy.kube.kind import PYTORCHJOB, JobKind
 from understudy.kube.objects import KubernetesObject
 from understudy.launch.kubernetes.events import LONGEST, Event, rendered
@@ -115,7 +115,7 @@ def test_a_cluster_that_takes_no_events_loses_no_work(
     if answer == "away":
 
         def away(event: KubernetesObject) -> None:
-            raise Away("the API server does not answer (timeout)")
+            raise Unavailable("the API server does not answer (timeout)")
 
         monkeypatch.setattr(world.cluster, "create_event", away)
     else:

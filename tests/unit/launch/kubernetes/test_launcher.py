@@ -12,7 +12,7 @@ from understudy.errors import FAILED, InputError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.kube import api
-from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.api import Kube, Refused, Unavailable
 from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.settings import Cluster
@@ -38,7 +38,7 @@ class Namespace(Kube):
     def has(self, kind: JobKind) -> bool:
         self._away -= 1
         if self._away >= 0:
-            raise Away("nobody answers")
+            raise Unavailable("nobody answers")
         return kind in self._kinds
 
     def training_runtime(self, name: str) -> KubernetesObject:
@@ -180,7 +180,7 @@ def test_a_launcher_that_is_killed_ends_though_nobody_answers(monkeypatch: pytes
 
     def call(method: object, *arguments: object, **options: object) -> Any:
         if method == "the owner":
-            raise Away("nobody answers")
+            raise Unavailable("nobody answers")
         return call_before(method, *arguments, **options)
 
     def killed(*_: object) -> Outcome:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from understudy.launch.local import kills
-from understudy.launch.local.kills import ended_for_memory, why_killed
+from understudy.launch.local.kills import kill_explanation, oom_kill_count
 
 
 @pytest.fixture
@@ -24,22 +24,22 @@ def vmstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             "The kernel's OOM killer ended 1 on this machine meanwhile, probably this one: a smaller batch",
         ),
         (3, "oom_kill 3\npgfault 9\n", "The kernel's OOM killer ended no process meanwhile: a user did"),
-        (3, "pgfault 9\n", "That is how the kernel ends a process when memory runs out"),
-        (None, "oom_kill 3\n", "That is how the kernel ends a process when memory runs out"),
+        (3, "pgfault 9\n", "The kernel ends processes in this way when memory runs out"),
+        (None, "oom_kill 3\n", "The kernel ends processes in this way when memory runs out"),
     ],
 )
 def test_memory_is_blamed_where_the_kernel_counted_a_kill(
     vmstat: Path, before: int | None, now: str, expected: str
 ) -> None:
     vmstat.write_text(now)
-    assert why_killed(before).startswith(expected)
-    assert "strategy fsdp needs less" in why_killed(before)
+    assert kill_explanation(before).startswith(expected)
+    assert "strategy fsdp needs less" in kill_explanation(before)
 
 
 def test_a_system_that_does_not_count_is_none(vmstat: Path) -> None:
-    assert ended_for_memory() is None
+    assert oom_kill_count() is None
 
 
 def test_this_kernels_count_is_read() -> None:
-    count = ended_for_memory()
+    count = oom_kill_count()
     assert count is None or count >= 0

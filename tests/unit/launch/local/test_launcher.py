@@ -175,8 +175,8 @@ def test_a_death_by_sigkill_is_explained_by_memory(
     job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter([3, 4])
-    monkeypatch.setattr(launcher, "ended_for_memory", lambda: next(counts))
-    monkeypatch.setattr(kills, "ended_for_memory", lambda: next(counts))
+    monkeypatch.setattr(launcher, "oom_kill_count", lambda: next(counts))
+    monkeypatch.setattr(kills, "oom_kill_count", lambda: next(counts))
     result = outcome(with_resources(job, processes=1), run, script, -signal.SIGKILL, {})
     assert (result.exit_code, result.kind) == (FAILED, "killed")
     assert result.message.startswith("rank 0 ended with signal SIGKILL. The kernel's OOM killer ended 1 on")

@@ -31,7 +31,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     faked = Machine()
-    monkeypatch.setattr(refusal, "weighed", lambda *_: faked.held)
+    monkeypatch.setattr(refusal, "model_weights", lambda *_: faked.held)
     monkeypatch.setattr(refusal, "available_memory", lambda with_swap: faked.memory)
     monkeypatch.setattr(refusal, "_free_disk", lambda _: faked.disk)
     return faked

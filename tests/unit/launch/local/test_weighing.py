@@ -9,7 +9,7 @@ from tests.ranks.train.jobs import GPT, LLAMA, VIT, spec
 from understudy.jobs.payload import TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local import weighing
-from understudy.launch.local.weighing import weighed
+from understudy.launch.local.weighing import model_weights
 from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.models.facts import WEIGHTS, read_facts
@@ -43,7 +43,7 @@ def test_an_architecture_is_built_without_memory_by_a_process_of_its_own(
     work = work_of(job)
     model = build_model(describe(work.model, read_facts(text_examples), "teacher.model"))
     real = sum(parameter.nbytes for parameter in model.parameters())
-    assert weighed(run, job, work) == Held(real, 77)
+    assert model_weights(run, job, work) == Held(real, 77)
     assert not (Path(job.folder) / "weights.json").exists()
     assert (Path(job.logs) / "teacher.log").read_text() == ""
 
@@ -63,10 +63,10 @@ def test_files_and_code_of_one_s_own_take_no_process(
 ) -> None:
     monkeypatch.setattr(weighing, "_built_size", lambda *_: pytest.fail("a process was asked"))
     fetched = spec(tmp_path / "fetched", text_examples, GPT, initial=saved(tmp_path / "initial", 33))
-    assert weighed(run, fetched, work_of(fetched)) == Held(33, 0)
+    assert model_weights(run, fetched, work_of(fetched)) == Held(33, 0)
     job = spec(tmp_path / "own", text_examples, {"factory": "mine:model"})
     assert isinstance(work_of(job).model, FactoryModel)
-    assert weighed(run, job, work_of(job)) == Held(0, 0)
+    assert model_weights(run, job, work_of(job)) == Held(0, 0)
 
 
 def test_what_a_process_leaves_that_ends_early_is_no_weight(
@@ -76,4 +76,4 @@ def test_what_a_process_leaves_that_ends_early_is_no_weight(
     monkeypatch.setattr(weighing.sys, "executable", "/bin/false")
     job = spec(tmp_path / "job", text_examples, GPT)
     (Path(job.folder) / "weights.json").write_text("123")
-    assert weighed(run, job, work_of(job)) == Held(0, 0)
+    assert model_weights(run, job, work_of(job)) == Held(0, 0)

@@ -34,10 +34,10 @@ def container(name: str, cluster: Cluster, command: list[str], mounts: Iterable[
     }
 
 
-def volumes(cluster: Cluster, others: Mapping[str, VolumeSource]) -> list[Volume]:
+def volumes(cluster: Cluster, further_volumes: Mapping[str, VolumeSource]) -> list[Volume]:
     """The store, /tmp, and other volumes by name."""
-    ours: dict[str, VolumeSource] = {
+    own_volumes: dict[str, VolumeSource] = {
         "store": {"persistentVolumeClaim": {"claimName": cluster.claim}},
         "tmp": {"emptyDir": {}},
     }
-    return [{"name": name, **source} for name, source in (ours | dict(others)).items()]
+    return [{"name": name, **source} for name, source in (own_volumes | dict(further_volumes)).items()]

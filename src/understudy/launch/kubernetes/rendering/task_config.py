@@ -43,7 +43,7 @@ class TaskResources(BaseModel):
     limits: dict[str, str] = {}
 
     @property
-    def whole(self) -> ResourceRequirements:
+    def requirements(self) -> ResourceRequirements:
         """The amounts as Kubernetes reads them: a limit is the default request."""
         return {"requests": self.limits | self.requests, "limits": self.limits}
 
@@ -64,7 +64,7 @@ class TaskConfig(BaseModel):
     @property
     def gpus(self) -> dict[str, str]:
         """The number of the task's GPUs, by resource name."""
-        requested = self.resources.whole["requests"]
+        requested = self.resources.requirements["requests"]
         return {name: count for name, count in requested.items() if name.partition("/")[2].startswith(GPUS)}
 
     def merged(self, template: PodTemplate, spec: JobSpec, cluster: Cluster) -> PodTemplate:
@@ -88,8 +88,8 @@ class TaskConfig(BaseModel):
         pod["tolerations"] = self._tolerations(pod["tolerations"])
         container["env"] = self._environment(container["env"])
         container["resources"] = self._resources(container["resources"])
-        before = container["volumeMounts"], pod["volumes"]
-        container["volumeMounts"], pod["volumes"] = self._mount(*before, spec, cluster)
+        previous = container["volumeMounts"], pod["volumes"]
+        container["volumeMounts"], pod["volumes"] = self._mount(*previous, spec, cluster)
         pod["containers"] = [container, *pod["containers"][1:]]
         return {**template, "spec": pod}
 
@@ -101,27 +101,27 @@ class TaskConfig(BaseModel):
                     f"was given {count} {name}. Give it {spec.processes}, or the job fewer processes."
                 )
 
-    def _tolerations(self, ours: list[Toleration]) -> list[Toleration]:
+    def _tolerations(self, base: list[Toleration]) -> list[Toleration]:
         """Merge tolerations. The task's replaces ours for the same taint, even if it only adds a duration."""
         unmatched = [
             toleration
-            for toleration in ours
+            for toleration in base
             if not any(_replaces(replacement, toleration) for replacement in self.tolerations)
         ]
         return [*unmatched, *self.tolerations]
 
-    def _environment(self, ours: list[Variable]) -> list[Variable]:
+    def _environment(self, base: list[Variable]) -> list[Variable]:
         """Merge variables. The task's stay as given, without those that only launchers may read."""
         replacements = {variable["name"]: variable for variable in self.env if not _is_private(variable)}
-        return [*(entry for entry in ours if entry["name"] not in replacements), *replacements.values()]
+        return [*(entry for entry in base if entry["name"] not in replacements), *replacements.values()]
 
-    def _resources(self, ours: ResourceRequirements) -> ResourceRequirements:
+    def _resources(self, base: ResourceRequirements) -> ResourceRequirements:
         """Merge resources. The task's request and limit both replace ours, of which either could contradict them."""
-        task = self.resources.whole
+        task = self.resources.requirements
         named = task["requests"].keys()
-        requests = {name: amount for name, amount in ours["requests"].items() if name not in named}
-        limits = {name: amount for name, amount in ours["limits"].items() if name not in named}
-        return {**ours, "requests": requests | task["requests"], "limits": limits | task["limits"]}
+        requests = {name: amount for name, amount in base["requests"].items() if name not in named}
+        limits = {name: amount for name, amount in base["limits"].items() if name not in named}
+        return {**base, "requests": requests | task["requests"], "limits": limits | task["limits"]}
 
     def _mount(
         self, mounts_before: list[VolumeMount], volumes_before: list[Volume], spec: JobSpec, cluster: Cluster
@@ -132,7 +132,7 @@ class TaskConfig(BaseModel):
         """
         sources = self._sources()
         volumes = {volume["name"]: volume for volume in volumes_before}
-        ours = frozenset(volumes)
+        base = frozenset(volumes)
         mounts = {posixpath.normpath(mount["mountPath"]): mount for mount in mounts_before}
         protected = {path: mount["name"] for path, mount in mounts.items() if mount["name"] in PROTECTED}
         protected[cluster.mount] = "store"
@@ -143,8 +143,10 @@ class TaskConfig(BaseModel):
             if _is_launchers(volume) or (is_store and path == cluster.mount):
                 continue
             if path in protected or path.startswith(f"{cluster.mount}/"):
-                where = protected.get(path, "store")
-                raise InputError(f"the KFP task mounts {mount['name']} at {path}, the {where}'s path; move it")
+                protected_volume = protected.get(path, "store")
+                raise InputError(
+                    f"the KFP task mounts {mount['name']} at {path}, the {protected_volume}'s path; move it"
+                )
             if is_store:
                 _refuse_the_store(mount, home)
             if (volume.get("persistentVolumeClaim") or {}).get("readOnly"):
@@ -152,7 +154,7 @@ class TaskConfig(BaseModel):
             name = "store"  # one volume per claim, for all of its mounts
             if not is_store:
                 name = mount["name"]
-                while name in ours or volumes.get(name, {**volume, "name": name}) != {**volume, "name": name}:
+                while name in base or volumes.get(name, {**volume, "name": name}) != {**volume, "name": name}:
                     name = f"task-{name}"[:63]
                 volumes[name] = {**volume, "name": name}
             mounts[path] = {**mount, "name": name, "mountPath": path}
@@ -186,7 +188,7 @@ def hand_over(values: Mapping[str, Any] | None) -> None:
         os.environ[VARIABLE] = json.dumps(settings)
 
 
-def of_this_step() -> TaskConfig:
+def current_task() -> TaskConfig:
     """The settings of this step's task; empty if no KFP server runs it.
 
     Raises:
@@ -200,11 +202,11 @@ def of_this_step() -> TaskConfig:
         raise InputError(f"a setting of the KFP task cannot be passed to its job: {field}: {first['msg']}") from error
 
 
-def _replaces(theirs: Toleration, ours: Toleration) -> bool:
+def _replaces(override: Toleration, base: Toleration) -> bool:
     """Whether a toleration matches the taint of ours: key, value and effect."""
-    if theirs.get("effect") not in (None, "", ours.get("effect")):
+    if override.get("effect") not in (None, "", base.get("effect")):
         return False
-    return _taint(theirs) == _taint(ours)
+    return _taint(override) == _taint(base)
 
 
 def _taint(toleration: Toleration) -> tuple[str | None, str, str]:
@@ -212,15 +214,15 @@ def _taint(toleration: Toleration) -> tuple[str | None, str, str]:
     return toleration.get("key"), toleration.get("operator") or "Equal", toleration.get("value") or ""
 
 
-def _affinity(ours: Affinity | None, theirs: Affinity) -> Affinity:
+def _affinity(base: Affinity | None, override: Affinity) -> Affinity:
     """Merge affinities by kind and rule: a pool's requirement stays if the task only has preferences."""
-    merged = ours.copy() if ours else Affinity()
-    if "nodeAffinity" in theirs:
-        merged["nodeAffinity"] = merged.get("nodeAffinity", {}) | theirs["nodeAffinity"]
-    if "podAffinity" in theirs:
-        merged["podAffinity"] = {**merged.get("podAffinity", PodAffinity()), **theirs["podAffinity"]}
-    if "podAntiAffinity" in theirs:
-        merged["podAntiAffinity"] = {**merged.get("podAntiAffinity", PodAffinity()), **theirs["podAntiAffinity"]}
+    merged = base.copy() if base else Affinity()
+    if "nodeAffinity" in override:
+        merged["nodeAffinity"] = merged.get("nodeAffinity", {}) | override["nodeAffinity"]
+    if "podAffinity" in override:
+        merged["podAffinity"] = {**merged.get("podAffinity", PodAffinity()), **override["podAffinity"]}
+    if "podAntiAffinity" in override:
+        merged["podAntiAffinity"] = {**merged.get("podAntiAffinity", PodAffinity()), **override["podAntiAffinity"]}
     return merged
 
 

@@ -77,7 +77,7 @@ def _overrides(template: PodTemplate) -> list[KubernetesObject]:
     mounts = _once_each(pod["containers"][0]["volumeMounts"])
     fields: dict[str, object] = {field: pod[field] for field in OVERRIDDEN if field in pod}
     first = {**_override(pod, mounts[0], fields), "metadata": template["metadata"]}
-    return [first, *(_override(pod, some, {}) for some in mounts[1:])]
+    return [first, *(_override(pod, further, {}) for further in mounts[1:])]
 
 
 def _override(pod: PodSpec, mounts: list[VolumeMount], fields: Mapping[str, object]) -> KubernetesObject:
@@ -96,19 +96,19 @@ def _once_each(mounts: list[VolumeMount]) -> list[list[VolumeMount]]:
     return lists
 
 
-def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> None:
+def check(kube: Kube, cluster: Cluster, resources: Resources, location: str) -> None:
     """Check that the namespace's runtime meets a job's requirements, before it is submitted.
 
     Args:
         kube: client of the namespace.
         cluster: the cluster's settings.
         resources: the job's resources in the recipe.
-        where: the recipe's section of these resources.
+        location: the recipe's section of these resources.
 
     Raises:
         InputError: there is no runtime, or it does not meet them; the message names the setting and the fix.
     """
-    _refuse_elastic(resources, where)
+    _refuse_elastic(resources, location)
     pod = _runtime_pod(kube)
     if any(mount["name"] == "store" for container in pod["containers"] for mount in container.get("volumeMounts", ())):
         raise InputError(
@@ -118,16 +118,16 @@ def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> Non
     priority, has = resources.priority, pod.get("priorityClassName")
     if priority and priority != has:
         raise InputError(
-            f"{where}.priority: {priority}; a TrainJob has the priority of its TrainingRuntime {RUNTIME} "
+            f"{location}.priority: {priority}; a TrainJob has the priority of its TrainingRuntime {RUNTIME} "
             f"({has or 'none'}). Patch priorityClassName there, leave the setting out, {ELSE}"
         )
     period, allowed = resources.termination_grace_period, int(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE))
     if period > allowed:
         raise InputError(
-            f"{where}.termination_grace_period: {period}; the TrainingRuntime {RUNTIME} gives a pod {allowed} s. Patch "
-            f"terminationGracePeriodSeconds there, take {allowed} or less, {ELSE}"
+            f"{location}.termination_grace_period: {period}; the TrainingRuntime {RUNTIME} gives a pod {allowed} s. "
+            f"Patch terminationGracePeriodSeconds there, take {allowed} or less, {ELSE}"
         )
-    _check_patch(pod, cluster.pool_of(resources, where).pod_patch)
+    _check_patch(pod, cluster.pool_of(resources, location).pod_patch)
     group = fs_group(cluster)
     if group and pod.get("securityContext", {}).get("fsGroup") != group:
         raise InputError(
@@ -146,10 +146,10 @@ def _check_patch(pod: KubernetesObject, patch: PodPatch) -> None:
             )
 
 
-def _refuse_elastic(resources: Resources, where: str) -> None:
+def _refuse_elastic(resources: Resources, location: str) -> None:
     least = resources.min_nodes
     if least is not None and least < resources.nodes:
-        raise InputError(f"{where}.min_nodes: {least}; a TrainJob has a fixed number of nodes. Leave it out, {ELSE}")
+        raise InputError(f"{location}.min_nodes: {least}; a TrainJob has a fixed number of nodes. Leave it out, {ELSE}")
 
 
 def _runtime_pod(kube: Kube) -> KubernetesObject:

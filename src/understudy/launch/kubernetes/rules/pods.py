@@ -18,8 +18,8 @@ def node_lost(status: JobStatus, _history: History) -> Decision | None:
     if not status.job.kind.replaces_pods:  # a Job waits for its pods until it is deleted itself
         return Restart(status.state.detail)
     staying = [pod for pod in status.pods if "deletionTimestamp" not in pod["metadata"]]
-    others = tuple(name(pod) for pod in staying if name(pod) not in dead)
-    return DeletePods(dead, others, f"restarting: {status.state.detail}")
+    responsive = tuple(name(pod) for pod in staying if name(pod) not in dead)
+    return DeletePods(dead, responsive, f"restarting: {status.state.detail}")
 
 
 def memory_exceeded(status: JobStatus, _history: History) -> Decision | None:

@@ -14,11 +14,11 @@ def deletion_unanswered(status: JobStatus, history: History) -> Decision | None:
 
 def launcher_replaced(status: JobStatus, _history: History) -> Decision | None:
     """Adopt the newest job that does this work, such as that of an evicted launcher; delete all others."""
-    good = [job for job in status.candidates or () if _is_worth_watching(job, status)]
-    if not good:
+    watchable = [job for job in status.candidates or () if _is_worth_watching(job, status)]
+    if not watchable:
         return None
     # There can be two: that of a frozen launcher, and that of another run, which took over its lease meanwhile.
-    name = _name(good[-1])
+    name = _name(watchable[-1])
     return Adopt(name, tuple(_name(job) for job in status.candidates or () if _name(job) != name))
 
 
@@ -48,5 +48,5 @@ def _is_worth_watching(job: KubernetesObject, status: JobStatus) -> bool:
     return stage not in ("gone", "failed") and (stage != "succeeded" or status.is_complete)
 
 
-def _name(thing: KubernetesObject) -> str:
-    return str(thing["metadata"]["name"])
+def _name(job: KubernetesObject) -> str:
+    return str(job["metadata"]["name"])

@@ -69,7 +69,7 @@ def arrived(values: dict[str, Any]) -> TaskConfig:
 
     def component(task: Kfp) -> None:
         task_config.hand_over(vars(task))
-        configs.append(task_config.of_this_step())
+        configs.append(task_config.current_task())
 
     inputs = {"inputs": {"parameterValues": {"task": values}}, "outputs": {"outputFile": "/dev/null"}}
     Executor(executor_input=inputs, function_to_execute=component).execute()
@@ -111,9 +111,9 @@ def test_a_task_on_which_nobody_set_anything_changes_nothing(spec: JobSpec) -> N
 def test_without_kfp_there_is_nothing_to_carry() -> None:
     task_config.hand_over({"node_selector": {"a": "b"}})
     task_config.hand_over(None)
-    assert task_config.of_this_step() == NOTHING
+    assert task_config.current_task() == NOTHING
     task_config.hand_over(dict.fromkeys(TaskConfig.model_fields))
-    assert task_config.of_this_step() == NOTHING
+    assert task_config.current_task() == NOTHING
 
 
 # Where a job runs
@@ -350,7 +350,7 @@ def test_what_kfp_does_not_write_is_named(values: dict[str, Any], message: str) 
 def test_what_is_not_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(task_config.VARIABLE, "{")
     with pytest.raises(InputError, match=rf"cannot be passed to its job: {task_config.VARIABLE}: Invalid JSON"):
-        task_config.of_this_step()
+        task_config.current_task()
 
 
 def test_mounts_and_volumes_have_to_fit(spec: JobSpec) -> None:
