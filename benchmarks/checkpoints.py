@@ -39,7 +39,7 @@ from understudy.models.build import empty_model
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts
 from understudy.models.files import read_weights
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.models.weight_files import weight_files
 from understudy.parallel.apply import Spread
 from understudy.parallel.checkpoint import Checkpoints
@@ -142,7 +142,7 @@ def read_model(folder: Path, times: Times) -> nn.Module:
     with most_memory(times):
         forget(folder)
         times["read, from disk"] = slowest(lambda: read_weights(model, folder, CPU))
-    times["part"] = sum(kept(tensor).nbytes for tensor in model.state_dict().values())
+    times["part"] = sum(local_tensor(tensor).nbytes for tensor in model.state_dict().values())
     again = spread.over_ranks(empty_model(described(), "teacher.model"))
     times["read, from memory"] = slowest(lambda: read_weights(again, folder, CPU))
     plain = memoryview(bytearray(int(times["part"])))

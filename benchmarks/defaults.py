@@ -28,6 +28,7 @@ from understudy.data.prepare import prepare
 from understudy.evaluate import answers
 from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.jobs.payload import TrainingJob
 from understudy.models.facts import read_facts
 from understudy.models.files import load_model
 from understudy.models.trust import trusted_description
@@ -37,7 +38,7 @@ from understudy.recipe import Objectives, Recipe, SavedModel
 from understudy.recipe.objectives import without_teacher
 from understudy.recipe.roles import learner_of
 from understudy.train.job import Callbacks, run
-from understudy.train.work import TrainingJob
+from understudy.train.resources import RankResources
 
 SCHEMES = ("0.1/0.9@4", "0.3/0.7@2", "0.5/0.5@1", "0.2/0.8@1")
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262}  # Student's t, two-sided 95 %, by degrees of freedom
@@ -98,32 +99,24 @@ def _train(recipe: Recipe, examples: Path, place: Path, role: str, teacher: Path
     trained_on = scheme or without_teacher()
     learner = recipe.all_teachers["teacher"] if is_teacher else recipe.student
     assert learner.train is not None
+    section = learner_of(role)
     job = TrainingJob(
+        learner=section,
+        path=section,
         model=learner.model,
-        section="teacher.model" if is_teacher else "student.model",
-        place="teacher.train" if is_teacher else "student.train",
-        resources="resources.teacher" if is_teacher else "resources.distill",
         train=learner.train,
         objectives=trained_on,
         seed=recipe.seed,
+        student_objectives=trained_on,
+        student_teachers=("teacher",),
         examples=examples,
         initial=None,
         teachers={"teacher": SavedModel(str(teacher), recipe.all_teachers["teacher"].model)} if taught else {},
-        teacher_precision="fp32",
-        teacher_shards=None,
-        student_world=(1, 1),
-        measured_in="fp32",
-        later_models={},
-        student_objectives=trained_on,
-        student_teachers=("teacher",),
-        student_train=None,
-        processes=1,
-        threads=1,
-        device="cpu",
     )
     began = time.monotonic()
     run(
         job,
+        RankResources(1, 1, "cpu", "resources.teacher" if is_teacher else "resources.distill"),
         Callbacks(lambda phase, step: None, lambda: False, lambda ranks: "one", lambda name: place, lambda at: None),
     )
     shutil.rmtree(place / "checkpoints", ignore_errors=True)

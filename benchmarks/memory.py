@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from understudy.agent.training import train
 from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
 from understudy.models import pretrained
-from understudy.models.build import undrawn_model
+from understudy.models.build import uninitialized_model
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts
 from understudy.models.files import save_model
@@ -78,7 +79,9 @@ def llama(width: int, blocks: int) -> dict[str, Any]:
 def write_teacher(folder: Path, description: Description, kind: torch.dtype = torch.float32) -> None:
     """Random weights of a saved model."""
     folder.mkdir()
-    shapes = {name: tensor.shape for name, tensor in undrawn_model(description, "teacher.model").state_dict().items()}
+    shapes = {
+        name: tensor.shape for name, tensor in uninitialized_model(description, "teacher.model").state_dict().items()
+    }
     save_model(folder, {name: torch.randn(shape, dtype=kind) / 50 for name, shape in shapes.items()}, description)
 
 
@@ -186,7 +189,7 @@ def register(folder: Path, model: Path) -> dict[str, Held]:
 
 def size_of(description: Description) -> int:
     """Bytes of a model's weights in fp32."""
-    return sum(tensor.nbytes for tensor in undrawn_model(description, "model").parameters())
+    return sum(tensor.nbytes for tensor in uninitialized_model(description, "model").parameters())
 
 
 def main() -> None:
@@ -212,15 +215,8 @@ def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], 
     known = ArchitectureModel.model_validate(teacher)
     kinds = describe(work.model, facts, "student.model"), describe(known, facts, "teacher.model")
     own, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
-    planned = Planned(
-        kinds[0],
-        {"teacher": kinds[1]},
-        work.train,
-        work.objectives,
-        PlaceholderExamples(facts, 64),
-        "student.train",
-        "bf16",
-    )
+    in_bf16 = replace(work, teacher_precision="bf16")
+    planned = Planned(in_bf16, kinds[0], {"teacher": kinds[1]}, PlaceholderExamples(facts, 64))
     said = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
     print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; GiB, and of mapped files:")
     print(

@@ -29,7 +29,7 @@ from tests.ranks.pool import Ranks
 from tests.ranks.train import jobs
 from tests.unit.jobs.specs import training
 from understudy.data.loader import IGNORED, Order, open_split
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.models.build import build_model
 from understudy.models.describe import describe
@@ -68,16 +68,16 @@ def write_examples(folder: Path) -> Path:
     return folder
 
 
-def initial_net(work: Training) -> Any:
+def initial_net(work: TrainingJob) -> Any:
     """The network of transformers that a job starts from."""
-    net = build_model(describe(work.model, read_facts(Path(work.examples)), "model")).get_submodule("net")
+    net = build_model(describe(work.model, read_facts(work.examples), "model")).get_submodule("net")
     draw_weights(net, work.seed)
     return net
 
 
-def batches(work: Training, steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(work: TrainingJob, steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
     """Inputs and labels of so many steps of a job, int64 (B, L)."""
-    examples = open_split(Path(work.examples), "train")
+    examples = open_split(work.examples, "train")
     order = Order(len(examples), work.train.batch_size, work.seed)
     for step in range(steps):
         yield examples.batch(order.batch(step))
@@ -100,7 +100,7 @@ def its_schedule(optimizer: Optimizer, train: Train) -> LRScheduler:
     return found
 
 
-def trainer_losses(work: Training, rate: Rate = torch_schedule) -> Losses:
+def trainer_losses(work: TrainingJob, rate: Rate = torch_schedule) -> Losses:
     """Those of the Trainer of transformers, as exact as it computes them: its log rounds."""
     import transformers
 
@@ -212,7 +212,7 @@ def titan_optimizer(train: Train, *, norms_decay: bool) -> Any:
     return found
 
 
-def titan_losses(work: Training, *, norms_decay: bool = False) -> Losses:
+def titan_losses(work: TrainingJob, *, norms_decay: bool = False) -> Losses:
     """Those of torchtitan's parts in the order of its train_step()."""
     from torchtitan.components.loss import CrossEntropyLoss
     from torchtitan.components.optimizer import LRSchedulersContainer
@@ -246,7 +246,7 @@ def check_logits(model: nn.Module, net: Any, inputs: Tensor) -> None:
         raise SystemExit(f"torchtitan's model is another: its logits are {apart:.1e} apart before the first step")
 
 
-Peers = dict[tuple[str, str], Callable[[Training], Losses]]
+Peers = dict[tuple[str, str], Callable[[TrainingJob], Losses]]
 SAME: Peers = {
     ("transformers", "its Trainer"): trainer_losses,
     ("torchtitan", "its model, loss, optimiser, schedule"): titan_losses,

@@ -70,7 +70,7 @@ WAYS = [
 
 def held(job: JobSpec, logits: int) -> int:
     """A rank's most bytes in a step."""
-    with patch("understudy.models.outputs.HELD", logits):
+    with patch("understudy.models.outputs.LOGITS_AT_A_TIME", logits):
         return measured(job)
 
 
@@ -85,7 +85,7 @@ def seconds(job: JobSpec, logits: int) -> float:
         ends.append(time.perf_counter())
         return found
 
-    with patch("understudy.models.outputs.HELD", logits), patch.object(loop, "_step", timed):
+    with patch("understudy.models.outputs.LOGITS_AT_A_TIME", logits), patch.object(loop, "_step", timed):
         train_ranks(job)
     return statistics.median(end - start for start, end in zip(ends[LEFT_OUT:], ends[LEFT_OUT + 1 :], strict=False))
 

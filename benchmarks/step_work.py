@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.loader import Order, TextExamples
-from understudy.models.build import undrawn_model
+from understudy.models.build import uninitialized_model
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.models.files import save_model
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.recipe import ArchitectureModel
 
 RANKS, RATE, SEED, LOG_EVERY = 2, 1e-3, 0, 10
@@ -67,7 +67,7 @@ class Work:
 
 def size(model: nn.Module) -> int:
     """Numbers that this rank holds of a model."""
-    return sum(kept(parameter).numel() for parameter in model.parameters())
+    return sum(local_tensor(parameter).numel() for parameter in model.parameters())
 
 
 class Taught(nn.Module):
@@ -121,7 +121,9 @@ def write_work(folder: Path) -> None:
     facts: Facts = {"task": "causal-lm", "vocab_size": VOCABULARY, "eos_id": 0, "sequence_length": LENGTH}
     (folder / "examples.json").write_text(json.dumps(facts))
     description = describe(LLAMA, facts, "teacher.model")
-    shapes = {name: tensor.shape for name, tensor in undrawn_model(description, "teacher.model").state_dict().items()}
+    shapes = {
+        name: tensor.shape for name, tensor in uninitialized_model(description, "teacher.model").state_dict().items()
+    }
     torch.manual_seed(0)
     ones = {name: torch.ones(shape) for name, shape in shapes.items() if len(shape) == 1}
     weights = {name: torch.randn(shape) / 50 for name, shape in shapes.items()} | ones

@@ -30,12 +30,13 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.ranks import found_by_ranks
 from benchmarks.step_work import BATCH, LLAMA, LOG_EVERY, RANKS, RATE, SEED, Work, write_work
 from benchmarks.turns import Turns
+from understudy.jobs.payload import TrainingJob
 from understudy.models.facts import HISTORY
 from understudy.recipe import Train
 from understudy.recipe.objectives import without_teacher
 from understudy.train import curve
 from understudy.train.job import Callbacks, run
-from understudy.train.work import TrainingJob
+from understudy.train.resources import RankResources
 
 TURN = 5
 """Steps."""
@@ -81,27 +82,14 @@ def ours(work: Work, turns: Turns) -> None:
         "schedule": {"decay": "constant"},
     }
     job = TrainingJob(
+        learner="teacher",
+        path="teacher",
         model=LLAMA,
-        section="teacher.model",
-        place="teacher.train",
-        resources="resources.teacher",
         train=Train.model_validate(settings),
         objectives=without_teacher(),
         seed=SEED,
         examples=work.folder,
         initial=work.folder / "model",
-        teachers={},
-        teacher_precision="fp32",
-        teacher_shards=None,
-        later_models={},
-        student_objectives=(),
-        student_teachers=(),
-        student_train=None,
-        student_world=(1, 1),
-        measured_in="fp32",
-        processes=RANKS,
-        threads=1,
-        device="cpu",
     )
 
     def phase(name: str, step: int) -> None:
@@ -120,7 +108,7 @@ def ours(work: Work, turns: Turns) -> None:
     )
     # A loop that looks how fast it is, to report about twice a second, must not see the others' turns.
     with patch.object(curve, "time", SimpleNamespace(perf_counter=turns.own_time)):
-        run(job, callbacks)
+        run(job, RankResources(RANKS, 1, "cpu", "resources.teacher"), callbacks)
     points = json.loads((inside / "output" / HISTORY).read_text())
     work.losses[OURS] = [torch.tensor(point["loss"]) for point in points]
 

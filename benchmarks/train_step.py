@@ -100,11 +100,12 @@ def by_hand(size: dict[str, int], folder: Path) -> float:
 
 def ours(size: dict[str, int], folder: Path) -> float:
     """Understudy's loop, as a job runs it."""
+    from understudy.jobs.payload import TrainingJob
     from understudy.recipe import FactoryModel, Train
     from understudy.recipe.objectives import without_teacher
     from understudy.train.job import Callbacks, run
     from understudy.train.reports import Report
-    from understudy.train.work import TrainingJob
+    from understudy.train.resources import RankResources
 
     images, labels = examples()
     np.save(folder / "train.images.npy", images)
@@ -116,10 +117,9 @@ def ours(size: dict[str, int], folder: Path) -> float:
     work.mkdir()
     reports: list[Report] = []
     job = TrainingJob(
+        learner="teacher",
+        path="teacher",
         model=FactoryModel(factory="benchmarks.train_step:perceptron", kwargs={k: size[k] for k in ("width", "depth")}),
-        section="teacher.model",
-        place="teacher.train",
-        resources="resources.teacher",
         train=Train(
             steps=size["steps"], batch_size=BATCH, precision="fp32", checkpoint_every=size["steps"] // CHECKPOINTS
         ),
@@ -127,18 +127,6 @@ def ours(size: dict[str, int], folder: Path) -> float:
         seed=0,
         examples=folder,
         initial=None,
-        teachers={},
-        teacher_precision="fp32",
-        teacher_shards=None,
-        later_models={},
-        student_objectives=(),
-        student_teachers=(),
-        student_train=None,
-        student_world=(1, 1),
-        measured_in="fp32",
-        processes=1,
-        threads=THREADS,
-        device="cpu",
     )
     callbacks = Callbacks(
         heartbeat=lambda phase, step: None,
@@ -148,7 +136,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         report=reports.append,
     )
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-    run(job, callbacks)
+    run(job, RankResources(1, THREADS, "cpu", "resources.teacher"), callbacks)
     first = next(report for report in reports if report.step >= size["steps"] // 10)
     return (reports[-1].time - first.time) / (reports[-1].step - first.step)
 

@@ -32,6 +32,8 @@ from tests.kfp.server import (
     wait,
 )
 from understudy.cli import doctor_cluster
+from understudy.recipe.file import load
+from understudy.steps import step_names
 
 pytestmark = [
     pytest.mark.cluster,
@@ -39,7 +41,7 @@ pytestmark = [
     pytest.mark.skipif(not HOST, reason="KFP_HOST is not set"),
 ]
 PICTURES = ROOT / "build" / "pictures"
-STEPS = ["control", "distill", "evaluate", "gate", "ingest", "prepare", "register", "start", "teacher"]
+STEPS = sorted(["start", *step_names(load(ROOT / "recipes" / "digits.yaml"))])
 EVERY = 20
 LONG = f"teacher.train.epochs=2000; teacher.train.checkpoint_every={EVERY}"
 REJECTED = "gate.max_size_ratio=0.001"

@@ -2,12 +2,13 @@ from collections.abc import Callable
 
 from understudy.graph import GATE, Kind, node_of, nodes, trainings
 from understudy.recipe import Recipe
+from understudy.recipe.learners import RESERVED
 from understudy.recipe.roles import section_of
 
 
 def test_the_control_is_a_node_only_if_the_recipe_trains_one(digits: Recipe, change: Callable[..., Recipe]) -> None:
     names = [node.name for node in nodes(change(digits, "student.control=true"))]
-    assert names == ["ingest", "prepare", "teacher", "control", "distill", "evaluate", "gate", "register"]
+    assert "control" in names
     without = change(digits, "student.control=false")
     assert [node.name for node in nodes(without)] == [name for name in names if name != "control"]
     assert all("control" not in node.inputs for node in nodes(without))
@@ -19,6 +20,11 @@ def test_every_input_of_a_node_is_the_result_of_one_before_it(digits: Recipe) ->
         assert set(node.inputs) <= results, node.name
         assert node.role not in results
         results.add(node.role)
+
+
+def test_no_teacher_can_have_the_name_of_a_node_or_of_its_result(digits: Recipe) -> None:
+    named = {word for node in nodes(digits) for word in (node.name, node.role)}
+    assert named - RESERVED == set(), "name them in RESERVED of recipe/learners.py"
 
 
 def test_a_training_has_its_section_and_resources_of_the_recipe(digits: Recipe) -> None:

@@ -78,10 +78,10 @@ def _worked(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcom
 def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
     from understudy.agent.surroundings import Surroundings
     from understudy.jobs.collectives import Collectives
-    from understudy.jobs.payload import Serving, Training
+    from understudy.jobs.payload import Serving, TrainingJob
 
     surroundings = Surroundings(spec, heartbeat)
-    if isinstance(spec.payload, Training):
+    if isinstance(spec.payload, TrainingJob):
         from understudy.agent.training import train
 
         train(spec, spec.payload, surroundings)

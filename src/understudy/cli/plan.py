@@ -114,7 +114,7 @@ def _answer(
 def _write(path: Path, answers: Sequence[Answer]) -> None:
     """Write only each training's degrees into the recipe's file; if a training does not fit, write nothing."""
     from understudy.recipe.edit import rewrite
-    from understudy.recipe.learners import place_of
+    from understudy.recipe.learners import to_key_path
 
     if not all(answer.estimate.fits for answer in answers):
         typer.echo(f"{path}: unchanged, since not every training fits", err=True)
@@ -122,8 +122,9 @@ def _write(path: Path, answers: Sequence[Answer]) -> None:
     rewrite(
         path,
         {
-            (*place_of(answer.job.path), "train", "strategy"): answer.estimate.degrees.model_dump(exclude_defaults=True)
-            or "single"
+            (*to_key_path(answer.job.path), "train", "strategy"): (
+                answer.estimate.degrees.model_dump(exclude_defaults=True) or "single"
+            )
             for answer in answers
         },
     )

@@ -99,7 +99,7 @@ def checked(
     try:
         written = read(path, overrides)
     except Refused as refused:
-        further = findings(refused.rest, here).problems if refused.rest else ()
+        further = findings(refused.partial, here).problems if refused.partial else ()
         # Refused values have their defaults there: only sections from the file itself are checked further.
         more = [problem for problem in further if problem[0][1] in ("model", "source")]
         raise refused.source.error([*refused.problems, *more]) from refused

@@ -63,7 +63,7 @@ def _in_shards(folder: Path, description: Description, spread: Spread, kind: tor
     # The files have the dtypes of the model before it was narrowed.
     saved = None if kind is torch.float32 else empty_model(description, where=str(folder))
     model = spread.sharded(narrowed(model, kind))
-    read_weights(model, folder, spread.device, whole=saved)
+    read_weights(model, folder, spread.device, full_model=saved)
     # Parameters outside the blocks would stay all-gathered, for all models together, and already be so during timing.
     model.register_forward_hook(lambda *_: reshard(model))
     return model.eval()

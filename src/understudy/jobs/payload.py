@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from understudy.jobs.collectives import Collectives
@@ -9,28 +10,22 @@ from understudy.recipe import EvaluatePrecision, Model, Objectives, Recipe, Save
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """Training of one model; the result is the model's files."""
+class TrainingSettings:
+    """A training, as the recipe describes it. jobs/trainings.py fills it in."""
 
-    kind: Literal["training"] = "training"
     learner: str
     """The path in the recipe of what is trained."""
     path: str
     """The path of the training: that of the learner, or of one of its stages."""
-    examples: str
-    initial: str | None
-    """A model to start from: fetched, or of an earlier stage."""
-    teachers: dict[str, SavedModel] = field(default_factory=dict)
-    """By name, in the recipe's order."""
-    teacher_precision: TeacherPrecision = "fp32"
-    """Precision of the teachers' weights."""
-    teacher_shards: int | None = None
-    """Number of ranks that share a copy of a teacher."""
     model: Model
     train: Train
     objectives: Objectives
     """The model's objectives."""
     seed: int
+    teacher_precision: TeacherPrecision = "fp32"
+    """Precision of the teachers' weights."""
+    teacher_shards: int | None = None
+    """Number of ranks that share a copy of a teacher."""
     later_models: dict[str, Model] = field(default_factory=dict)
     """Models that other jobs of the run train, by their path in the recipe: tried on an example beforehand."""
     student_objectives: Objectives = ()
@@ -45,19 +40,42 @@ class Training:
     """Precision in which the run's models will be evaluated: tried beforehand too."""
 
     @property
+    def model_path(self) -> str:
+        """The path of the model's section in the recipe."""
+        return f"{self.learner}.model"
+
+    @property
+    def train_path(self) -> str:
+        """The path of `train` in the recipe."""
+        return f"{self.path}.train"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob(TrainingSettings):
+    """Training of one model, as ranks read it; the result is the model's files."""
+
+    kind: Literal["training"] = "training"
+    examples: Path
+    initial: Path | None
+    """A model to start from: fetched, or of an earlier stage."""
+    teachers: dict[str, SavedModel] = field(default_factory=dict)
+    """By name, in the recipe's order."""
+
+    @property
     def reads(self) -> dict[str, str]:
         """The folders that ranks read, by name."""
-        initial = {"initial": self.initial} if self.initial else {}
+        initial = {"initial": str(self.initial)} if self.initial else {}
         return {
-            "examples": self.examples,
+            "examples": str(self.examples),
             **initial,
             **{name: each.folder for name, each in self.teachers.items()},
         }
 
-    def reading(self, copies: Mapping[str, str]) -> "Training":
+    def reading(self, copies: Mapping[str, str]) -> "TrainingJob":
         """The same work on copied folders, by the names of `reads`."""
         teachers = {name: replace(each, folder=copies[name]) for name, each in self.teachers.items()}
-        return replace(self, examples=copies["examples"], initial=copies.get("initial"), teachers=teachers)
+        initial = Path(copies["initial"]) if self.initial else None
+        return replace(self, examples=Path(copies["examples"]), initial=initial, teachers=teachers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,4 +128,4 @@ class Serving:
         return self
 
 
-Payload = Training | Evaluation | Serving | Collectives
+Payload = TrainingJob | Evaluation | Serving | Collectives

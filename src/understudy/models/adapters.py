@@ -21,10 +21,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from understudy.errors import InputError
 from understudy.models.four_bits import FourBits
-from understudy.models.linear import is_turned, linear_layers, tied
-from understudy.models.parts import kept, kept_part, whole
-from understudy.models.rounded import in_fewer_bits
-from understudy.models.weights import Later
+from understudy.models.linear import is_transposed, linear_layers, tied
+from understudy.models.parts import full_tensor, local_slices, local_tensor
+from understudy.models.rounded import quantize_linear_layers
+from understudy.models.weights import LazyTensor
 from understudy.recipe import Lora
 
 NAME = "lora"
@@ -46,15 +46,15 @@ class Adapter(nn.Module):
         return functional.linear(functional.linear(self.dropout(inputs), self.a), self.b) * self.scale
 
     def product(self) -> Tensor:
-        """The addition to the weight, (outputs, inputs), whole on every rank."""
-        return (whole(self.b) @ whole(self.a)).detach() * self.scale
+        """The addition to the weight, (outputs, inputs), in full on every rank."""
+        return (full_tensor(self.b) @ full_tensor(self.a)).detach() * self.scale
 
 
 def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
     """Freeze a model in place, and add adapters to the layers that the recipe names; draw_adapters() initialises them.
 
     Args:
-        model: whole, before it is sharded; its tensors may be without memory.
+        model: the full model, before it is sharded; its tensors may be without memory.
         settings: the recipe's section lora.
         where: the training section's path in the recipe, for errors.
 
@@ -63,22 +63,22 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
     """
     net = model.get_submodule("net")
     linear, shared = linear_layers(net), tied(model)
-    adapted = _chosen(settings.modules, list(linear), f"{where}.lora.modules")
+    adapted = _select(settings.modules, list(linear), f"{where}.lora.modules")
     for name in adapted:
         if id(linear[name].get_parameter("weight")) in shared:
             raise InputError(f"{where}.lora.modules: the weight of {name} is another layer's too; leave it out")
     _check_frozen(net, where)
     model.requires_grad_(requires_grad=False)
-    for name in _chosen(settings.whole, [name for name, _ in net.named_modules() if name], f"{where}.lora.whole"):
+    for name in _select(settings.whole, [name for name, _ in net.named_modules() if name], f"{where}.lora.whole"):
         net.get_submodule(name).requires_grad_()
     if settings.frozen_precision == "nf4":
         trained = {f"net.{name}" for name, layer in linear.items() if layer.get_parameter("weight").requires_grad}
-        in_fewer_bits(model, FourBits, besides=trained)
+        quantize_linear_layers(model, FourBits, excluded=trained)
     for name in adapted:
         weight, layer = linear[name].get_parameter("weight"), net.get_submodule(name)
-        inputs, outputs = weight.shape if is_turned(linear[name]) else reversed(weight.shape)
+        inputs, outputs = weight.shape if is_transposed(linear[name]) else reversed(weight.shape)
         layer.add_module(NAME, Adapter(inputs, outputs, settings, weight.device))
-        layer.register_forward_hook(_add)
+        layer.register_forward_hook(_add_update)
 
 
 def _check_frozen(net: nn.Module, where: str) -> None:
@@ -101,57 +101,57 @@ def draw_adapters(model: nn.Module, seed: int) -> None:
         generator = torch.Generator().manual_seed(int.from_bytes(digest))
         drawn = torch.empty(adapter.a.shape)
         nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator)
-        kept(adapter.a.detach()).copy_(drawn[kept_part(adapter.a)])
-        kept(adapter.b.detach()).zero_()
+        local_tensor(adapter.a.detach()).copy_(drawn[local_slices(adapter.a)])
+        local_tensor(adapter.b.detach()).zero_()
 
 
-def merged(model: nn.Module) -> dict[str, Tensor | Later]:
+def merged(model: nn.Module) -> dict[str, Tensor | LazyTensor]:
     """A model's state with adapters merged into its weights, under the original names and shapes.
 
     Weights are changed in place. Those of four-bit layers are dequantised, one at a time when they are written: the
     adapters were trained on these values. To be called on every rank.
     """
-    inside: set[str] = set()
-    made: dict[str, Later] = {}
+    replaced: set[str] = set()
+    dequantized: dict[str, LazyTensor] = {}
     for name, layer, adapter in adapters(model):
-        inside |= {f"{name}.{NAME}.a", f"{name}.{NAME}.b"}
+        replaced |= {f"{name}.{NAME}.a", f"{name}.{NAME}.b"}
         if not isinstance(layer, FourBits):
-            _take_in(layer, adapter)
+            _merge(layer, adapter)
     for name, layer in model.named_modules():
         if isinstance(layer, FourBits):
-            inside |= {f"{name}.numbers", f"{name}.scales"}
+            replaced |= {f"{name}.numbers", f"{name}.scales"}
             shape = torch.Size((layer.rows, layer.columns))
-            made[f"{name}.weight"] = Later(shape, torch.float32, partial(_weight_with_adapter, layer))
-    return {**{name: tensor for name, tensor in model.state_dict().items() if name not in inside}, **made}
+            dequantized[f"{name}.weight"] = LazyTensor(shape, torch.float32, partial(_merged_weight, layer))
+    return {**{name: tensor for name, tensor in model.state_dict().items() if name not in replaced}, **dequantized}
 
 
-def _take_in(layer: nn.Module, adapter: Adapter) -> None:
-    weight, product = layer.get_parameter("weight").detach(), _product(layer, adapter)
-    kept(weight).add_(product[kept_part(weight)])
+def _merge(layer: nn.Module, adapter: Adapter) -> None:
+    weight, update = layer.get_parameter("weight").detach(), _weight_update(layer, adapter)
+    local_tensor(weight).add_(update[local_slices(weight)])
 
 
-def _weight_with_adapter(layer: FourBits) -> Tensor:
+def _merged_weight(layer: FourBits) -> Tensor:
     """The dequantised weight of a four-bit layer, fp32, with its adapter if it has one, sharded like the layer."""
-    own, numbers = layer.weight_kept(), layer.numbers.detach()
+    weight, numbers = layer.local_weight(), layer.numbers.detach()
     adapter = layer._modules.get(NAME)
     if isinstance(adapter, Adapter):
-        own += _product(layer, adapter)[kept_part(numbers)[0]]
+        weight += _weight_update(layer, adapter)[local_slices(numbers)[0]]
     if not isinstance(numbers, DTensor):
-        return own
+        return weight
     size = torch.Size((layer.rows, layer.columns))
     return DTensor.from_local(
-        own.contiguous(), numbers.device_mesh, numbers.placements, shape=size, stride=(layer.columns, 1)
+        weight.contiguous(), numbers.device_mesh, numbers.placements, shape=size, stride=(layer.columns, 1)
     )
 
 
-def _product(layer: nn.Module, adapter: Adapter) -> Tensor:
-    """The whole addition of an adapter to its layer's weight, in the weight's shape."""
-    return adapter.product().T if turned(layer) else adapter.product()
+def _weight_update(layer: nn.Module, adapter: Adapter) -> Tensor:
+    """The full update of a layer's weight by its adapter, in the weight's shape."""
+    return adapter.product().T if weight_is_transposed(layer) else adapter.product()
 
 
-def turned(layer: nn.Module) -> bool:
+def weight_is_transposed(layer: nn.Module) -> bool:
     """Whether the weight of a layer with an adapter is (inputs, outputs)."""
-    return layer.is_turned if isinstance(layer, FourBits) else is_turned(layer)
+    return layer.is_transposed if isinstance(layer, FourBits) else is_transposed(layer)
 
 
 def adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:
@@ -162,19 +162,19 @@ def adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:
             yield name, layer, adapter
 
 
-def _add(layer: nn.Module, given: tuple[Any, ...], said: Tensor) -> Tensor:
-    share: Tensor = layer.get_submodule(NAME)(given[0])
-    return said + share
+def _add_update(layer: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+    update: Tensor = layer.get_submodule(NAME)(arguments[0])
+    return output + update
 
 
-def _chosen(patterns: tuple[str, ...], names: list[str], where: str) -> list[str]:
-    """The names that match a pattern, as a whole or by the part after a dot."""
+def _select(patterns: tuple[str, ...], names: list[str], where: str) -> list[str]:
+    """The names that match a pattern in full or by the part after a dot."""
     for pattern in patterns:
-        if not any(_fits(name, pattern) for name in names):
-            there = sorted({re.sub(r"\b\d+\b", "*", name) for name in names})
-            raise InputError(f"{where}: no layer is called {pattern}; there are {', '.join(there)}")
-    return [name for name in names if any(_fits(name, pattern) for pattern in patterns)]
+        if not any(_matches_pattern(name, pattern) for name in names):
+            available = sorted({re.sub(r"\b\d+\b", "*", name) for name in names})
+            raise InputError(f"{where}: no layer is called {pattern}; the layers are {', '.join(available)}")
+    return [name for name in names if any(_matches_pattern(name, pattern) for pattern in patterns)]
 
 
-def _fits(name: str, pattern: str) -> bool:
+def _matches_pattern(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")

@@ -29,9 +29,9 @@ OTHER_NAMES = {
     "dim": "hidden_size",
     "hidden_dim": "hidden_size",
 }
-"""Names of settings in other libraries."""
+"""Names of settings in other libraries, and transformers' names for them."""
 LANGUAGE_HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining")
-ASKED = re.compile(r'getattr\((?:self\.)?config, "(\w+)"')
+READ_WITH_DEFAULT = re.compile(r'getattr\((?:self\.)?config, "(\w+)"')
 
 
 @dataclass(frozen=True)
@@ -54,26 +54,26 @@ def types_for(task: TaskName) -> frozenset[str]:
 
 def settings(model_type: str) -> frozenset[str] | None:
     """The names of an architecture's settings; None if they cannot be determined."""
-    found = _config_class(model_type)
-    if found is None:
+    config_class = _config_class(model_type)
+    if config_class is None:
         return None
     try:
-        return frozenset(_names(found)) | asked_for(model_type)
+        return frozenset(_setting_names(config_class)) | optional_settings(model_type)
     except LookupError:
         return None
 
 
 def aliases(model_type: str) -> dict[str, str]:
     """Aliases of an architecture's settings that transformers accepts, such as n_head for num_attention_heads."""
-    found = _config_class(model_type)
-    for node in found.node.body if found else ():
+    config_class = _config_class(model_type)
+    for node in config_class.node.body if config_class else ():
         match node:
             case ast.Assign([ast.Name("attribute_map")], ast.Dict() as table):
                 return dict(ast.literal_eval(table))
     return {}
 
 
-def given_twice(names: Mapping[str, str], config: Iterable[str]) -> Iterator[tuple[str, str]]:
+def duplicate_settings(names: Mapping[str, str], config: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Settings given under two names, of which transformers silently ignores one.
 
     Args:
@@ -83,21 +83,21 @@ def given_twice(names: Mapping[str, str], config: Iterable[str]) -> Iterator[tup
     Yields:
         A name and the problem.
     """
-    given: dict[str, str] = {}
+    first_names: dict[str, str] = {}
     for name in config:
-        if (first := given.setdefault(names.get(name, name), name)) != name:
+        if (first := first_names.setdefault(names.get(name, name), name)) != name:
             yield name, f"is another name of {first}, which has a value already; leave it out"
 
 
-def meant(word: str, known: Iterable[str]) -> str:
-    """A suggestion of the closest name, to append to an error message; empty if none is close."""
-    names = sorted(name for name in known if not name.startswith("_"))
-    near = (
-        difflib.get_close_matches(word, names, 1, cutoff=0.9)  # n_heads means n_head if that exists
-        or [name for name in (OTHER_NAMES.get(word),) if name in names]
-        or difflib.get_close_matches(word, names, 1)
+def suggestion(word: str, names: Iterable[str]) -> str:
+    """A suggestion of the closest of some names, to append to an error message; empty if none is close."""
+    candidates = sorted(name for name in names if not name.startswith("_"))
+    closest = (
+        difflib.get_close_matches(word, candidates, 1, cutoff=0.9)  # n_heads means n_head if that exists
+        or [name for name in (OTHER_NAMES.get(word),) if name in candidates]
+        or difflib.get_close_matches(word, candidates, 1)
     )
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {closest[0]}?" if closest else ""
 
 
 def other_head(config: Mapping[str, Any], task: TaskName) -> str | None:
@@ -106,34 +106,34 @@ def other_head(config: Mapping[str, Any], task: TaskName) -> str | None:
     transformers loads a language model from weights with any head, drops the head, and gives no warning if the last
     layer is tied. A class without a head is accepted: it is a base model, whose last layer may be tied too.
     """
-    named = config.get("architectures")
-    if load(task).LABELLED or not isinstance(named, list):
+    architectures = config.get("architectures")
+    if load(task).LABELLED or not isinstance(architectures, list):
         return None
-    names = [name for name in named if isinstance(name, str)]
-    known = set(_table("modeling_auto.py", load(task).ARCHITECTURES).values())
-    fits = any(name in known or "For" not in name or name.endswith(LANGUAGE_HEADS) for name in names)
-    return None if fits or not names or config.get("auto_map") else names[0]
+    names = [name for name in architectures if isinstance(name, str)]
+    task_classes = set(_table("modeling_auto.py", load(task).ARCHITECTURES).values())
+    is_suitable = any(name in task_classes or "For" not in name or name.endswith(LANGUAGE_HEADS) for name in names)
+    return None if is_suitable or not names or config.get("auto_map") else names[0]
 
 
 def is_composite(model_type: str) -> bool:
     """Whether an architecture's configuration is a composite, with a text configuration as a part."""
-    found = _config_class(model_type)
-    fields = [node.target for node in found.node.body if isinstance(node, ast.AnnAssign)] if found else []
+    config_class = _config_class(model_type)
+    fields = [node.target for node in config_class.node.body if isinstance(node, ast.AnnAssign)] if config_class else []
     names = {field.id for field in fields if isinstance(field, ast.Name)}
     return "text_config" in names and "vocab_size" not in names
 
 
-def composite(model_type: str, task: TaskName) -> str:
+def composite_message(model_type: str, task: TaskName) -> str:
     """The error message for a composite architecture that is named for a new model of texts."""
-    texts = [name for name in (f"{model_type}_text", f"{model_type}_text_model") if name in types_for(task)]
-    advice = f"take {texts[0]}, with its settings" if texts else "take an architecture for text alone"
+    text_types = [name for name in (f"{model_type}_text", f"{model_type}_text_model") if name in types_for(task)]
+    advice = f"take {text_types[0]}, with its settings" if text_types else "take an architecture for text alone"
     return f"{model_type} reads more than text, and its settings for text are in a part of its configuration; {advice}"
 
 
-def asked_for(model_type: str) -> frozenset[str]:
+def optional_settings(model_type: str) -> frozenset[str]:
     """Settings that an architecture's network reads with a default; the configuration class need not have them."""
     files = sorted(_folder(model_type).glob("modeling_*.py"))
-    return frozenset(name for file in files for name in ASKED.findall(file.read_text(encoding="utf-8")))
+    return frozenset(name for file in files for name in READ_WITH_DEFAULT.findall(file.read_text(encoding="utf-8")))
 
 
 def _folder(model_type: str) -> Path:
@@ -166,21 +166,21 @@ def _table(file: str, name: str) -> dict[str, str]:
 
 def _pairs(node: ast.expr) -> dict[str, str]:
     """The pairs in a list, by key; a value that is not a string becomes ""."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for entry in node.elts if isinstance(node, ast.List) else ():
         match entry:
             case ast.Tuple([ast.Constant(str(key)), value]):
-                found[key] = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
-    return found
+                pairs[key] = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
+    return pairs
 
 
 def _config_class(model_type: str) -> ConfigClass | None:
     """The class of an architecture's configuration; None if it is not found."""
     name = _table("auto_mappings.py", "CONFIG_MAPPING_NAMES").get(model_type)
-    return _named(name, sorted(_folder(model_type).glob("configuration_*.py"))) if name else None
+    return _find_class(name, sorted(_folder(model_type).glob("configuration_*.py"))) if name else None
 
 
-def _named(name: str, files: list[Path]) -> ConfigClass | None:
+def _find_class(name: str, files: list[Path]) -> ConfigClass | None:
     """The class of this name in the first file that defines it."""
     for file in files:
         for node in _tree(file).body:
@@ -189,34 +189,34 @@ def _named(name: str, files: list[Path]) -> ConfigClass | None:
     return None
 
 
-def _names(of: ConfigClass) -> Iterator[str]:
+def _setting_names(config_class: ConfigClass) -> Iterator[str]:
     """The names that look like settings in a class and its bases; some of them may not be.
 
     Raises:
         LookupError: a base is not found.
     """
-    for node in of.node.body:
+    for node in config_class.node.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             yield node.target.id
-    for inner in ast.walk(of.node):
-        match inner:
+    for child in ast.walk(config_class.node):
+        match child:
             case ast.Attribute(ast.Name("self"), name, ast.Store()):
                 yield name
             case ast.Constant(str(text)) if text.isidentifier():
                 yield text  # kwargs.pop("name"), and the names in attribute_map
             case ast.arg(name):
                 yield name  # the parameters of an explicit __init__
-    for base in of.node.bases if of.node.name != ROOT else ():
-        yield from _names(_base(ast.unparse(base), of.file))
+    for base in config_class.node.bases if config_class.node.name != ROOT else ():
+        yield from _setting_names(_base(ast.unparse(base), config_class.file))
 
 
 def _base(name: str, file: Path) -> ConfigClass:
     """The class of this name, defined in the file or imported into it."""
-    if here := _named(name, [file]):
-        return here
+    if local_class := _find_class(name, [file]):
+        return local_class
     for node in ast.walk(_tree(file)):
         if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
             folder = file.parents[node.level - 1] if node.level else Path()
-            if found := _named(name, [folder.joinpath(*(node.module or "").split(".")).with_suffix(".py")]):
-                return found
+            if imported := _find_class(name, [folder.joinpath(*(node.module or "").split(".")).with_suffix(".py")]):
+                return imported
     raise LookupError(name)

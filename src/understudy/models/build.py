@@ -49,8 +49,8 @@ def empty_model(description: Description, where: str = "model") -> nn.Module:
 
 
 @contextmanager
-def tried_model(description: Description, where: str = "model") -> Iterator[nn.Module]:
-    """A new model to inspect by running it within the context; without memory, if its code is transformers'.
+def probe_model(description: Description, where: str = "model") -> Iterator[nn.Module]:
+    """A new model to run and inspect within the context; without memory, if its code is transformers'.
 
     transformers reads values of tensors on the meta device, but not those of FakeTensors.
     """
@@ -60,10 +60,10 @@ def tried_model(description: Description, where: str = "model") -> Iterator[nn.M
         yield build_model(description, where)
         return
     with FakeTensorMode(allow_non_fake_inputs=True):
-        yield undrawn_model(description, where)
+        yield uninitialized_model(description, where)
 
 
-def undrawn_model(description: Description, where: str = "model") -> nn.Module:
+def uninitialized_model(description: Description, where: str = "model") -> nn.Module:
     """A new model without initialised weights: initialisation reads values, which FakeTensors do not have.
 
     Some networks read values in their constructors (ConvNeXt its drop path rates). They are built on the meta device,
@@ -118,9 +118,9 @@ def materialize(model: nn.Module, device: torch.device) -> None:
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
     model.get_submodule("net").to_empty(device=device)
-    for first, *others in names.values():  # to_empty() has split tied tensors
-        for other in others:
-            owner, _, attribute = other.rpartition(".")
+    for first, *aliases in names.values():  # to_empty() has split tied tensors
+        for alias in aliases:
+            owner, _, attribute = alias.rpartition(".")
             setattr(model.get_submodule(owner), attribute, model.get_parameter(first))
     model.to(device)  # also moves the wrapper's buffers, and lets fully_shard look up the new tensors
 
@@ -140,20 +140,22 @@ def factory_function(factory: str, where: str) -> Callable[..., nn.Module]:
     """
     module, _, name = factory.partition(":")
     try:
-        found: Callable[..., nn.Module] = getattr(importlib.import_module(module), name)
+        function: Callable[..., nn.Module] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise InputError(
-            f"{where}.factory: {factory} cannot be imported ({error}). It is looked for in the recipe's folder, in "
-            "the one that understudy was started in, in PYTHONPATH and in this environment."
+            f"{where}.factory: {factory} cannot be imported ({error}). understudy searches the recipe's folder, the "
+            "current folder, PYTHONPATH and this environment."
         ) from error
-    return found
+    return function
 
 
 def _check_module(net: object, factory: str, where: str) -> None:
     if not isinstance(net, nn.Module):
         raise InputError(f"{where}.factory: {factory} returned {type(net).__name__}, not a torch.nn.Module")
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in net.parameters()):
-        raise InputError(f"{where}.factory: {factory} returned lazy modules; give their sizes, which the data decides")
+        raise InputError(
+            f"{where}.factory: {factory} returned lazy modules; give their sizes, which follow from the data"
+        )
 
 
 def auto_class(task: TaskName) -> Any:
@@ -164,8 +166,8 @@ def auto_class(task: TaskName) -> Any:
 
 
 def tied_weights(model: nn.Module) -> set[str]:
-    """The further names of parameters that have several (tied weights); such a parameter is saved once."""
-    seen, repeated = set[int](), set[str]()
+    """The second and further names of tied weights, parameters with several names; each is saved once."""
+    ids, names = set[int](), set[str]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        (repeated.add(name) if id(parameter) in seen else seen.add(id(parameter)))
-    return repeated
+        (names.add(name) if id(parameter) in ids else ids.add(id(parameter)))
+    return names

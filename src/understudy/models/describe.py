@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from understudy.errors import InputError
-from understudy.models.architectures import asked_for, composite, given_twice, meant
+from understudy.models.architectures import composite_message, duplicate_settings, optional_settings, suggestion
 from understudy.models.build import auto_class, build_model, factory_function
 from understudy.models.facts import (
     Config,
@@ -15,10 +15,10 @@ from understudy.models.facts import (
     Facts,
     Transformers,
     TransformersDescription,
-    about,
+    data_settings,
+    described_facts,
     first_token,
     predicts_tokens,
-    shape_of,
 )
 from understudy.models.text_config import text_config
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, TaskName
@@ -28,31 +28,31 @@ def describe(model: Model, facts: Facts, where: str) -> Description:
     """The description of a section's model on these examples: the content of understudy.json.
 
     Args:
-        model: the recipe's section; not of a pretrained model, whose description comes from its files.
+        model: the recipe's section, not of a pretrained model; that gets its description from its files.
         facts: the content of examples.json.
         where: the section's path in the recipe, for errors.
 
     Raises:
         InputError: the section's configuration does not exist or does not fit the examples.
     """
-    shape = shape_of(facts)
+    shape = data_settings(facts)
     if isinstance(model, FactoryModel):
         factory: Factory = {"kind": "factory", "factory": model.factory, "kwargs": _kwargs(model, shape, where)}
-        return {**about(facts), **factory}
+        return {**described_facts(facts), **factory}
     assert isinstance(model, ArchitectureModel)
-    net: Transformers = {"kind": "transformers", "config": _config(model, shape, facts, where)}
-    description: TransformersDescription = {**about(facts), **net}
+    network: Transformers = {"kind": "transformers", "config": _config(model, shape, facts, where)}
+    description: TransformersDescription = {**described_facts(facts), **network}
     _check_build(description, where)
     return description
 
 
 def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:
-    """A factory's arguments: the recipe's kwargs, and the data's sizes that its signature accepts."""
+    """A factory's arguments: the recipe's kwargs, and the settings from the data that its signature accepts."""
     signature = inspect.signature(factory_function(model.factory, where))
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
-    taken = shape.keys() if takes_all else shape.keys() & signature.parameters.keys()
-    known = {name: value for name, value in shape.items() if name in taken}
-    kwargs = {**known, **model.kwargs}
+    accepted = shape.keys() if takes_all else shape.keys() & signature.parameters.keys()
+    defaults = {name: value for name, value in shape.items() if name in accepted}
+    kwargs = {**defaults, **model.kwargs}
     try:
         signature.bind(**kwargs)
     except TypeError as error:
@@ -68,20 +68,20 @@ def _check_build(description: TransformersDescription, where: str) -> None:
         with torch.device("meta"):
             build_model(description)
     except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        kind, words = type(error).__name__, " ".join(str(error).split())
+        kind, reason = type(error).__name__, " ".join(str(error).split())
         name = description["config"]["model_type"]
-        raise InputError(f"{where}.config: no {name} can be built with these values ({kind}: {words})") from error
+        raise InputError(f"{where}.config: no {name} can be built with these values ({kind}: {reason})") from error
 
 
 def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where: str) -> Config:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    known = _known_settings(model, facts["task"], where)
+    setting_names = _setting_names(model, facts["task"], where)
     for key in model.config:
-        if key not in known and key not in shape:
-            raise InputError(f"{where}.config.{key}: {model.type} has no such setting{meant(key, known)}")
-    for key, problem in given_twice(AutoConfig.for_model(model.type).attribute_map, {**shape, **model.config}):
+        if key not in setting_names and key not in shape:
+            raise InputError(f"{where}.config.{key}: {model.type} has no such setting{suggestion(key, setting_names)}")
+    for key, problem in duplicate_settings(AutoConfig.for_model(model.type).attribute_map, {**shape, **model.config}):
         raise InputError(f"{where}.config.{key}: {problem}")
     for key, value in shape.items():
         if model.config.get(key, value) != value:
@@ -89,7 +89,7 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     defaults: Config = {}
     if "eos_id" in facts:
         defaults = {"bos_token_id": first_token(facts), "eos_token_id": facts["eos_id"]}
-        if "is_decoder" in known and predicts_tokens(facts):
+        if "is_decoder" in setting_names and predicts_tokens(facts):
             defaults["is_decoder"] = True  # otherwise attention is not causal
     defaults |= facts.get("special_ids", {})
     if predicts_tokens(facts):
@@ -98,27 +98,25 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     try:
         config = AutoConfig.for_model(model.type, **{**defaults, **shape, **model.config})
     except (StrictDataclassError, ValueError, TypeError) as error:
-        words = " ".join(str(error).rpartition("Error: ")[2].split())  # without the name of the failed check
-        raise InputError(f"{where}.config: {words}") from error
+        reason = " ".join(str(error).rpartition("Error: ")[2].split())  # without the name of the failed check
+        raise InputError(f"{where}.config: {reason}") from error
     check_config(config, facts, where)
     return dict(config.to_diff_dict())
 
 
-def _known_settings(model: ArchitectureModel, task: TaskName, where: str) -> Config:
-    """An architecture's settings: those of its configuration with defaults, aliases, and those that only its network
-    reads.
-    """
+def _setting_names(model: ArchitectureModel, task: TaskName, where: str) -> Config:
+    """An architecture's settings with defaults, their aliases, and the settings that only its network reads."""
     from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     try:
-        found = AutoConfig.for_model(model.type)
+        config = AutoConfig.for_model(model.type)
     except ValueError as error:
-        hint = meant(model.type, CONFIG_MAPPING_NAMES)
+        hint = suggestion(model.type, CONFIG_MAPPING_NAMES)
         raise InputError(f"{where}.type: transformers has no architecture {model.type!r}{hint}") from error
-    if type(text_config(found)) is not type(found):
-        raise InputError(f"{where}.type: {composite(model.type, task)}")
-    return {**found.to_dict(), **dict.fromkeys([*found.attribute_map, *asked_for(model.type)])}
+    if type(text_config(config)) is not type(config):
+        raise InputError(f"{where}.type: {composite_message(model.type, task)}")
+    return {**config.to_dict(), **dict.fromkeys([*config.attribute_map, *optional_settings(model.type)])}
 
 
 def check_config(config: Any, facts: Facts, where: str) -> None:
@@ -128,8 +126,8 @@ def check_config(config: Any, facts: Facts, where: str) -> None:
         InputError: its architecture is for another task, has no layers, is not causal, or has too few positions.
     """
     task = facts["task"]
-    described = text_config(config) if "sequence_length" in facts else config
-    layers = getattr(described, "num_hidden_layers", None)
+    sequence_config = text_config(config) if "sequence_length" in facts else config
+    layers = getattr(sequence_config, "num_hidden_layers", None)
     if isinstance(layers, int) and layers < 1:
         raise InputError(f"{where}: has {layers} layers; it needs at least one")
     if type(config) not in auto_class(task)._model_mapping and not getattr(config, "auto_map", None):
@@ -139,9 +137,9 @@ def check_config(config: Any, facts: Facts, where: str) -> None:
             f"{where}: a {config.model_type} sees the tokens that it is to predict unless its config says "
             "is_decoder: true; take another model"
         )
-    longest = getattr(described, "max_position_embeddings", None)
-    if "sequence_length" in facts and longest and longest < facts["sequence_length"]:
+    max_positions = getattr(sequence_config, "max_position_embeddings", None)
+    if "sequence_length" in facts and max_positions and max_positions < facts["sequence_length"]:
         raise InputError(
-            f"{where}: sees {longest} positions, data.text.sequence_length is {facts['sequence_length']}; "
+            f"{where}: sees {max_positions} positions, data.text.sequence_length is {facts['sequence_length']}; "
             "make that smaller or take a model that sees more"
         )

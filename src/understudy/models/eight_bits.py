@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.models.rounded import Rounded, kind_of_products
+from understudy.models.rounded import QuantizedLinear, product_dtype
 
-MOST = 127
+LARGEST = 127
 
 
-class EightBits(Rounded):
+class EightBits(QuantizedLinear):
     """A linear layer in int8."""
 
-    spares_last: ClassVar[bool] = False
+    skips_last_layer: ClassVar[bool] = False
 
     def empty(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """int8 (rows, columns) and fp32 (rows,)."""
@@ -26,18 +26,18 @@ class EightBits(Rounded):
         return numbers, torch.empty(self.rows, device=device)
 
     @staticmethod
-    def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def quantize(rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows, fp32 (n, columns), as int8 of the same shape and fp32 scales (n,)."""
         # Scales are rounded to bf16, since fully_shard passes them on in the compute type. That changes them by at most
         # 1/257, and 127 by less than 0.5.
-        scales = (rows.abs().amax(1) / MOST).bfloat16().float()
+        scales = (rows.abs().amax(1) / LARGEST).bfloat16().float()
         scales = torch.where(scales == 0, 1.0, scales)
         return (rows / scales[:, None]).round().to(torch.int8), scales
 
-    def forward(self, given: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs), without gradients."""
-        numbers = self.numbers.to(kind_of_products(given))  # avoids autocast's copy of it in fp32
-        if self.is_turned:  # the weight's rows are inputs
-            return functional.linear(given * self.scales, numbers.T, self.bias)
-        said = functional.linear(given, numbers).mul_(self.scales)
-        return said if self.bias is None else said.add_(self.bias)
+        numbers = self.numbers.to(product_dtype(inputs))  # avoids autocast's copy of it in fp32
+        if self.is_transposed:  # the weight's rows are inputs
+            return functional.linear(inputs * self.scales, numbers.T, self.bias)
+        outputs = functional.linear(inputs, numbers).mul_(self.scales)
+        return outputs if self.bias is None else outputs.add_(self.bias)

@@ -7,9 +7,9 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 DESCRIPTION = "understudy.json"
 """A saved model's description, beside its weights."""
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
-"""Its other files, with the hub's names; the last two are not in every model."""
+"""Its other files, with the hub's names; not every model has the last two."""
 TOKENIZER_FILES = (TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
-"""The tokenizer and a chat server's files beside it; the same in examples and all models trained on them."""
+"""The tokenizer and a chat server's files beside it; the same in examples and in all models trained on them."""
 ADAPTERS, ADAPTERS_CONFIG = "lora.adapter", "lora.json"
 """peft's adapter_model.safetensors and adapter_config.json, renamed: servers load every file whose name ends like those
 of weights.
@@ -42,7 +42,7 @@ class SpecialIds(TypedDict):
 
 
 class Facts(TypedDict):
-    """Facts about examples and the models of them. The task decides which are there."""
+    """Facts about examples and models of them. The task decides which keys are present."""
 
     task: str
     labels: NotRequired[list[str]]
@@ -70,7 +70,7 @@ class Facts(TypedDict):
     """Number of tokens by split, end-of-text tokens included; not part of a model's description."""
 
 
-ABOUT = (
+DESCRIBED = (
     "task",
     "labels",
     "image",
@@ -114,10 +114,10 @@ class FactoryDescription(Facts, Factory):
 Description = TransformersDescription | FactoryDescription
 
 
-def about(facts: Facts) -> Facts:
+def described_facts(facts: Facts) -> Facts:
     """The facts about examples that belong in a model's description."""
-    kept = {key: value for key, value in facts.items() if key in ABOUT}
-    return cast("Facts", kept)
+    described = {key: value for key, value in facts.items() if key in DESCRIBED}
+    return cast("Facts", described)
 
 
 def predicts_tokens(facts: Facts) -> bool:
@@ -126,7 +126,7 @@ def predicts_tokens(facts: Facts) -> bool:
 
 
 def output_size(facts: Facts) -> int:
-    """The number of a prediction's logits."""
+    """The number of logits of a prediction."""
     return len(facts["labels"]) if "labels" in facts else facts["vocab_size"]
 
 
@@ -136,20 +136,20 @@ def first_token(facts: Facts) -> int:
 
 
 def keeps_apart(facts: Facts) -> bool:
-    """Whether sequences consist of several documents, each of which attends to itself alone."""
+    """Whether sequences consist of several documents, which do not attend to each other."""
     return "packing" in facts
 
 
-def shape_of(facts: Facts) -> dict[str, int]:
+def data_settings(facts: Facts) -> dict[str, int]:
     """A model's settings that follow from its examples, under transformers' names."""
-    shape = {}
+    settings = {}
     if "labels" in facts:
-        shape["num_labels"] = len(facts["labels"])
+        settings["num_labels"] = len(facts["labels"])
     if "image" in facts:
-        shape |= {"image_size": facts["image"]["size"], "num_channels": facts["image"]["channels"]}
+        settings |= {"image_size": facts["image"]["size"], "num_channels": facts["image"]["channels"]}
     if "vocab_size" in facts:
-        shape["vocab_size"] = facts["vocab_size"]
-    return shape
+        settings["vocab_size"] = facts["vocab_size"]
+    return settings
 
 
 def read_facts(examples: Path) -> Facts:

@@ -22,20 +22,20 @@ from understudy.models.facts import (
     TransformersDescription,
 )
 from understudy.models.initial import compute_buffers
-from understudy.models.rounded import Rounded
+from understudy.models.rounded import QuantizedLinear
 from understudy.models.weight_files import INDEX, weight_files
-from understudy.models.weights import Form, Later, form, opened, write_weights
+from understudy.models.weights import Header, LazyTensor, header, opened, write_weights
 from understudy.store.objects import MANIFEST
 
 
 def save_model(
     folder: Path,
-    state: Mapping[str, Tensor | Later],
+    state: Mapping[str, Tensor | LazyTensor],
     description: Description,
     tokenizer: Path | None = None,
     stages: dist.ProcessGroup | None = None,
     copies: dist.ProcessGroup | None = None,
-    kind: torch.dtype | None = None,
+    dtype: torch.dtype | None = None,
 ) -> None:
     """Write a model's files into a folder. To be called on every rank.
 
@@ -46,7 +46,7 @@ def save_model(
         tokenizer: a tokenizer.json to copy, with the files beside it for a chat server.
         stages: the process group of pipeline stages, which have other tensors.
         copies: the process group of ranks with the same tensors; default: all.
-        kind: the type that floating-point tensors are saved in; default: unchanged.
+        dtype: the type that floating-point tensors are saved in; default: unchanged.
     """
     if not dist.is_initialized() or dist.get_rank() == 0:
         for name, text in _texts(description).items():
@@ -55,7 +55,7 @@ def save_model(
             if path.exists():
                 (folder / path.name).write_bytes(path.read_bytes())
     tensors = {name.removeprefix("net."): tensor for name, tensor in state.items()}
-    write_weights(folder, tensors, stages=stages, copies=copies, kind=kind)
+    write_weights(folder, tensors, stages=stages, copies=copies, dtype=dtype)
 
 
 def _texts(description: Description) -> dict[str, str]:
@@ -71,11 +71,13 @@ def _config(description: TransformersDescription) -> Config:
     """The content of config.json, so that transformers alone can load the model."""
     config = dict(description["config"])
     if not config.get("architectures"):  # built from a recipe; a pretrained model's configuration is complete
-        kind = _kind(description)
-        config["architectures"] = [str(auto_class(description["task"])._model_mapping[type(kind)].__name__)]
+        config_object = _config_object(description)
+        config["architectures"] = [str(auto_class(description["task"])._model_mapping[type(config_object)].__name__)]
         ids = description.get("special_ids", {})
         padding = ids.get("pad_token_id")
-        if padding is not None and getattr(kind, "pad_token_id", None) is None:  # some compute positions from it
+        if (
+            padding is not None and getattr(config_object, "pad_token_id", None) is None
+        ):  # some compute positions from it
             config["pad_token_id"] = padding
     if "labels" in description:
         config["id2label"] = {str(index): label for index, label in enumerate(description["labels"])}
@@ -83,7 +85,7 @@ def _config(description: TransformersDescription) -> Config:
     return config
 
 
-def _kind(description: TransformersDescription) -> Any:
+def _config_object(description: TransformersDescription) -> Any:
     """The model's transformers configuration object."""
     from transformers import AutoConfig
 
@@ -108,14 +110,14 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
     return model.eval()
 
 
-def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn.Module | None = None) -> None:
+def read_weights(model: nn.Module, folder: Path, device: torch.device, full_model: nn.Module | None = None) -> None:
     """Load a saved model's weights; each rank reads only its shards.
 
     Args:
         model: as returned by empty_model(), sharded or not.
         folder: the saved model's.
         device: the model's device.
-        whole: a model with all layers, to check the folder against, if `model` has only some of them.
+        full_model: a model with all layers, to check the folder against, if `model` has only some of them.
 
     Raises:
         UnderstudyError: the weights do not fit the model.
@@ -126,13 +128,13 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
         model.to(device)
     net = model.get_submodule("net")
     with opened(folder) as weights, torch.no_grad():
-        forms = weights.forms
-        _check_fit(folder, forms, whole or model)
+        headers = weights.headers
+        _check_fit(folder, headers, full_model or model)
         for name, tensor in net.state_dict(keep_vars=True).items():
-            if name in forms:
+            if name in headers:
                 weights.read(name, tensor)
         for name, layer in net.named_modules():
-            if isinstance(layer, Rounded):
+            if isinstance(layer, QuantizedLinear):
                 layer.fill(partial(weights.rows, f"{name}.weight"))
     if computed:
         compute_buffers(net)
@@ -141,12 +143,12 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
 def check_files(folder: Path, description: Description) -> None:
     """Refuse a folder with files that save_model() does not write: a server of the model would read them."""
     texts = _texts(description)
-    beside = {path.name for path in weight_files(folder)} | BESIDE | {INDEX, MANIFEST}
-    others = {path.name for path in folder.iterdir()} - beside
-    for name in sorted(texts.keys() | others):
+    allowed = {path.name for path in weight_files(folder)} | BESIDE | {INDEX, MANIFEST}
+    unexpected = {path.name for path in folder.iterdir()} - allowed
+    for name in sorted(texts.keys() | unexpected):
         path = folder / name
         if name not in texts:
-            raise UnderstudyError(f"{path}: is no file of a saved model; move its folder away, and run again")
+            raise UnderstudyError(f"{path}: is not a file of a saved model; move its folder away, and run again")
         if not path.is_file() or _content(name, path.read_text(encoding="utf-8")) != _content(name, texts[name]):
             raise UnderstudyError(f"{path}: does not fit {DESCRIPTION}; move the folder away, and run again")
 
@@ -159,15 +161,15 @@ def _content(name: str, text: str) -> object:
         return None
 
 
-def _check_fit(folder: Path, found: Mapping[str, Form], model: nn.Module) -> None:
+def _check_fit(folder: Path, headers: Mapping[str, Header], model: nn.Module) -> None:
     """Check that a folder's weights have the names, shapes and types of the model's."""
-    expected = {name: form(tensor) for name, tensor in model.get_submodule("net").state_dict().items()}
+    expected = {name: header(tensor) for name, tensor in model.get_submodule("net").state_dict().items()}
     ties = {name.removeprefix("net.") for name in tied_weights(model)}
-    missing, unexpected = expected.keys() - found.keys() - ties, found.keys() - expected.keys()
-    different = {name for name in found.keys() & expected.keys() if found[name] != expected[name]}
-    if wrong := sorted(missing | unexpected | different):
+    missing, unexpected = expected.keys() - headers.keys() - ties, headers.keys() - expected.keys()
+    different = {name for name in headers.keys() & expected.keys() if headers[name] != expected[name]}
+    if mismatches := sorted(missing | unexpected | different):
         raise UnderstudyError(
             f"{folder}: its weights do not fit the model: missing {sorted(missing)[:3]}, unexpected "
-            f"{sorted(unexpected)[:3]}, of another shape or type {sorted(different)[:3]} ({len(wrong)} in all); move "
-            "the folder away, and run again"
+            f"{sorted(unexpected)[:3]}, of another shape or type {sorted(different)[:3]} ({len(mismatches)} in all); "
+            "move the folder away, and run again"
         )

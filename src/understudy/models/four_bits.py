@@ -14,8 +14,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from understudy.models.parts import kept
-from understudy.models.rounded import Rounded, kind_of_products
+from understudy.models.parts import local_tensor
+from understudy.models.rounded import QuantizedLinear, product_dtype
 
 LEVELS = (
     -1.0,
@@ -38,10 +38,10 @@ LEVELS = (
 BLOCK = 64
 
 
-class FourBits(Rounded):
+class FourBits(QuantizedLinear):
     """A frozen linear layer in NF4, with gradients of its inputs."""
 
-    spares_last: ClassVar[bool] = True
+    skips_last_layer: ClassVar[bool] = True
 
     def empty(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """uint8 (rows, 32 x blocks), two levels each with the first in the higher bits, and bf16 (rows, blocks)."""
@@ -50,48 +50,50 @@ class FourBits(Rounded):
         return numbers, torch.empty(self.rows, blocks, dtype=torch.bfloat16, device=device)
 
     @staticmethod
-    def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def quantize(rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows, fp32 (n, columns), as pairs of levels and scales; the last block of a row is padded with zeros."""
         blocks = functional.pad(rows, (0, -rows.shape[1] % BLOCK)).view(len(rows), -1, BLOCK)
         scales = blocks.abs().amax(2).bfloat16()
         scales = torch.where(scales == 0, 1.0, scales)
         levels = torch.tensor(LEVELS)
-        found = torch.bucketize(blocks / scales[:, :, None].float(), (levels[1:] + levels[:-1]) / 2)
-        pairs = found.to(torch.uint8).view(len(rows), -1, 2)
+        indices = torch.bucketize(blocks / scales[:, :, None].float(), (levels[1:] + levels[:-1]) / 2)
+        pairs = indices.to(torch.uint8).view(len(rows), -1, 2)
         return pairs[:, :, 0] << 4 | pairs[:, :, 1], scales
 
-    def forward(self, given: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
-        inputs = given.to(kind_of_products(given))
-        said: Tensor = _Product.apply(inputs, self.numbers, self.scales, self.columns, self.is_turned)
-        return said if self.bias is None else said + self.bias.to(said.dtype)
+        converted = inputs.to(product_dtype(inputs))
+        outputs: Tensor = _Product.apply(converted, self.numbers, self.scales, self.columns, self.is_transposed)
+        return outputs if self.bias is None else outputs + self.bias.to(outputs.dtype)
 
-    def weight_kept(self) -> Tensor:
+    def local_weight(self) -> Tensor:
         """The dequantised weight of this rank's rows, fp32 (n, columns)."""
-        return _weight(kept(self.numbers.detach()), kept(self.scales.detach()), self.columns, torch.float32)
+        return _weight(
+            local_tensor(self.numbers.detach()), local_tensor(self.scales.detach()), self.columns, torch.float32
+        )
 
 
 class _Product(Function):
     """y = x W^T, or x W for a transposed weight, with W dequantised each time."""
 
     @staticmethod
-    def forward(ctx: Any, given: Tensor, numbers: Tensor, scales: Tensor, columns: int, is_turned: bool) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, numbers: Tensor, scales: Tensor, columns: int, is_transposed: bool) -> Tensor:
         ctx.save_for_backward(numbers, scales)
-        ctx.columns, ctx.is_turned = columns, is_turned
-        weight = _weight(numbers, scales, columns, given.dtype)
-        return given @ (weight if is_turned else weight.T)
+        ctx.columns, ctx.is_transposed = columns, is_transposed
+        weight = _weight(numbers, scales, columns, inputs.dtype)
+        return inputs @ (weight if is_transposed else weight.T)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         numbers, scales = ctx.saved_tensors
         weight = _weight(numbers, scales, ctx.columns, gradient.dtype)
-        return gradient @ (weight.T if ctx.is_turned else weight), None, None, None, None
+        return gradient @ (weight.T if ctx.is_transposed else weight), None, None, None, None
 
 
-def _weight(numbers: Tensor, scales: Tensor, columns: int, kind: torch.dtype) -> Tensor:
-    """Dequantised rows of the weight, (n, columns) in type `kind`."""
-    levels = torch.tensor(LEVELS, dtype=kind, device=numbers.device)
+def _weight(numbers: Tensor, scales: Tensor, columns: int, dtype: torch.dtype) -> Tensor:
+    """Dequantised rows of the weight, (n, columns) in type `dtype`."""
+    levels = torch.tensor(LEVELS, dtype=dtype, device=numbers.device)
     pairs = torch.stack([levels.repeat_interleave(len(LEVELS)), levels.repeat(len(LEVELS))], dim=1)
-    found = functional.embedding(numbers.int(), pairs).view(*scales.shape, BLOCK)
-    return found.mul_(scales[:, :, None].to(kind)).flatten(1)[:, :columns]
+    values = functional.embedding(numbers.int(), pairs).view(*scales.shape, BLOCK)
+    return values.mul_(scales[:, :, None].to(dtype)).flatten(1)[:, :columns]

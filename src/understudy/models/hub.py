@@ -11,14 +11,14 @@ class Unreachable(InputError):
     """The hub cannot be reached."""
 
 
-def hub_file(repository: str, name: str, revision: str | None, place: str) -> Path | None:
+def hub_file(repository: str, name: str, revision: str | None, key_path: str) -> Path | None:
     """The file's path in the cache, downloaded if it is missing; None if the repository has no such file.
 
     Args:
         repository: owner/name.
         name: the file's path in it.
         revision: a commit, tag or branch; None for the main branch.
-        place: the id's path in the recipe, for messages.
+        key_path: the id's path in the recipe, for messages.
 
     Raises:
         Unreachable: no network.
@@ -27,21 +27,20 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
     from huggingface_hub import errors, hf_hub_download
     from huggingface_hub.utils.logging import get_logger
 
-    # Without a network each retry would log two lines, before the error below that names the place in the recipe.
+    # Without a network each retry would log two lines before the error below, which names the key of the recipe.
     get_logger("huggingface_hub.utils._http").setLevel("ERROR")
-    at = f"{place}: {repository}"
+    prefix = f"{key_path}: {repository}"
     try:
         return Path(hf_hub_download(repository, name, revision=revision))
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise Unreachable(
-            f"{at}: there is no such folder; as a hub id it cannot be looked up, since the hub cannot be reached, and "
-            f"{name} is not in the cache here. Connect to the network, correct the path ({FOLDER}), or give the folder "
-            "of a copy."
+            f"{prefix}: there is no such folder, and if it is a hub id, the hub cannot be reached and {name} is not in "
+            f"the cache. Connect to the network, correct the path ({FOLDER}), or give the folder of a copy."
         ) from error
     except errors.EntryNotFoundError:
         return None
     except (errors.HFValidationError, errors.HfHubHTTPError) as error:
-        raise InputError(f"{at}{_refusal(error, name, revision)}") from error
+        raise InputError(f"{prefix}{_refusal(error, name, revision)}") from error
 
 
 def _refusal(error: Exception, name: str, revision: str | None) -> str:

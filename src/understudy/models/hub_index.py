@@ -19,11 +19,11 @@ def named_files(index: Path) -> list[str]:
     """
     suffix = Path(index.name.removesuffix(".index.json")).suffix
     try:
-        found = json.loads(index.read_text(encoding="utf-8"))
+        content = json.loads(index.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{index.name} is no JSON ({error})") from error
-    places = found.get("weight_map") if isinstance(found, dict) else None
-    names = list(places.values()) if isinstance(places, dict) else []
+        raise ValueError(f"{index.name} is not JSON ({error})") from error
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    names = list(weight_map.values()) if isinstance(weight_map, dict) else []
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{index.name} has no weight_map from tensors to files")
     for name in names:

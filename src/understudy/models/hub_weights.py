@@ -86,9 +86,9 @@ class _Stored:
     def to(self, device: object = None, dtype: torch.dtype | None = None) -> Tensor:
         """The tensor, mapped; floating-point tensors keep their type."""
         del device
-        found: Tensor = self._tensor[...]
-        self._mapped.add(found.data_ptr())
-        return found if found.is_floating_point() else found.to(dtype)
+        tensor: Tensor = self._tensor[...]
+        self._mapped.add(tensor.data_ptr())
+        return tensor if tensor.is_floating_point() else tensor.to(dtype)
 
 
 def _on_disk(tensor: Tensor, folder: Path) -> Tensor:
@@ -100,21 +100,21 @@ def _on_disk(tensor: Tensor, folder: Path) -> Tensor:
 
 def _files(folder: Path, pickle: bool) -> list[Path]:
     names = [(WEIGHTS, INDEX), *([(PICKLED, PICKLED_INDEX)] if pickle else [])]
-    for whole, index in names:
-        if (folder / whole).exists():
-            return [folder / whole]
+    for name, index in names:
+        if (folder / name).exists():
+            return [folder / name]
         if (folder / index).exists():
             return [folder / name for name in named_files(folder / index)]
-    raise OSError(f"{folder} has no file named {' or '.join(whole for whole, _ in names)}, and no index of several")
+    raise OSError(f"{folder} has no file named {' or '.join(name for name, _ in names)}, and no index of several")
 
 
 def _check_types(stored: Mapping[str, Any], path: Path) -> None:
     """Refuse quantised weights, which have no meaning without separate scales."""
     for name, tensor in stored.items():
-        kind = KINDS.get(str(tensor.dtype)) if isinstance(tensor, Tensor) else tensor.get_dtype()
-        if kind not in FLOATING and name.endswith(("weight", "bias")):
+        dtype = KINDS.get(str(tensor.dtype)) if isinstance(tensor, Tensor) else tensor.get_dtype()
+        if dtype not in FLOATING and name.endswith(("weight", "bias")):
             raise ValueError(
-                f"{path.name}: {name} is quantised or no number of a weight; take the model it was made from"
+                f"{path.name}: {name} is quantised or not floating-point; take the model that it was made from"
             )
 
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from understudy.models.parts import kept, kept_part
-from understudy.models.rounded import seeming_plain
+from understudy.models.parts import local_slices, local_tensor
+from understudy.models.rounded import placeholder_weights
 
 INITIALIZED = "_is_hf_initialized"
 """transformers' mark of modules and tensors that are already initialised."""
@@ -29,9 +29,9 @@ def draw_weights(net: nn.Module, seed: int) -> None:
         net: the network; its tensors have memory, and may be sharded.
         seed: the run's seed.
     """
-    for thing in (*net.modules(), *net.parameters(), *net.buffers()):
-        if hasattr(thing, INITIALIZED):
-            delattr(thing, INITIALIZED)
+    for item in (*net.modules(), *net.parameters(), *net.buffers()):
+        if hasattr(item, INITIALIZED):
+            delattr(item, INITIALIZED)
     torch.manual_seed(seed)  # for draws that are not into parameters
     with _Drawing({_address(tensor): name for name, tensor in net.named_parameters()}, seed):
         net.initialize_weights()  # type: ignore[operator]
@@ -45,7 +45,7 @@ def compute_buffers(net: nn.Module) -> None:
     saved, weight = net.state_dict(keep_vars=True).values(), torch.empty(0)
     for tensor in (*net.parameters(), *saved, weight):
         setattr(tensor, INITIALIZED, True)
-    with seeming_plain(net, weight):
+    with placeholder_weights(net, weight):
         net.initialize_weights()  # type: ignore[operator]
 
 
@@ -62,23 +62,27 @@ class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run one operation."""
         del types
-        into = args[0] if args else None
-        if isinstance(into, Tensor):
-            name = self._names.get(_address(into))
+        target = args[0] if args else None
+        if isinstance(target, Tensor):
+            name = self._names.get(_address(target))
             if name is not None and _draws_in_place(func):
-                return self._draw(name, func, into, args[1:], kwargs or {})
-            if isinstance(into, DTensor) and func is torch.ops.aten.copy_.default and not isinstance(args[1], DTensor):
-                kept(into).copy_(args[1][kept_part(into)])
-                return into
+                return self._draw(name, func, target, args[1:], kwargs or {})
+            if (
+                isinstance(target, DTensor)
+                and func is torch.ops.aten.copy_.default
+                and not isinstance(args[1], DTensor)
+            ):
+                local_tensor(target).copy_(args[1][local_slices(target)])
+                return target
         return func(*args, **(kwargs or {}))
 
-    def _draw(self, name: str, func: Any, into: Tensor, rest: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
+    def _draw(self, name: str, func: Any, target: Tensor, args: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
         generator = torch.Generator().manual_seed(_seed(self._seed, name, self._draws[name]))
         self._draws[name] += 1
-        whole = torch.empty(into.shape, dtype=into.dtype)  # on the CPU: a GPU's generator draws other numbers
-        func(whole, *rest, **{**options, "generator": generator})
-        kept(into).copy_(whole[kept_part(into)])
-        return into
+        full = torch.empty(target.shape, dtype=target.dtype)  # on the CPU: a GPU's generator draws other numbers
+        func(full, *args, **{**options, "generator": generator})
+        local_tensor(target).copy_(full[local_slices(target)])
+        return target
 
 
 def _draws_in_place(func: Any) -> bool:
@@ -87,7 +91,7 @@ def _draws_in_place(func: Any) -> bool:
 
 def _address(tensor: Tensor) -> int:
     """The storage address, which a tensor shares with its detach() and .data."""
-    return kept(tensor).untyped_storage().data_ptr()
+    return local_tensor(tensor).untyped_storage().data_ptr()
 
 
 def _seed(seed: int, name: str, draw: int) -> int:

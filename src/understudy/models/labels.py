@@ -15,13 +15,13 @@ PREFIX = "LABEL_"
 
 
 def output_order(
-    id2label: Mapping[int, object], given: Sequence[str] | None, data: Sequence[str], where: str
+    id2label: Mapping[int, object], recipe_names: Sequence[str] | None, data: Sequence[str], where: str
 ) -> list[int]:
     """For each label of the data, the index of the model's output for it.
 
     Args:
         id2label: from the model's configuration.
-        given: the recipe's names of the outputs, in their order; they take precedence over the model's.
+        recipe_names: the recipe's names of the outputs, in their order; they take precedence over the model's.
         data: the data's labels.
         where: the model's path in the recipe, for errors.
 
@@ -29,41 +29,44 @@ def output_order(
         InputError: the outputs have no names, gaps in their indices, or other names than the data's labels.
     """
     count = len(id2label)
-    check_count(given, count, where)
-    own = [unicodedata.normalize("NFC", name) for name in given or _own_names(id2label, where)]  # like the data's
+    check_count(recipe_names, count, where)
+    # The data's labels are in the same form.
+    names = [unicodedata.normalize("NFC", name) for name in recipe_names or _config_names(id2label, where)]
     unnamed = [f"{PREFIX}{index}" for index in range(count)]
-    if not given and own == unnamed and set(own) != set(data):
-        own = [name.removeprefix(PREFIX) for name in own]  # they match if the data's labels are 0, 1, ...
-        if count == len(data) and set(own) != set(data):
+    if not recipe_names and names == unnamed and set(names) != set(data):
+        names = [name.removeprefix(PREFIX) for name in names]  # they match if the data's labels are 0, 1, ...
+        if count == len(data) and set(names) != set(data):
             raise InputError(
-                f"{where}: its outputs have no names ({PREFIX}0, {PREFIX}1, ...). Name them in the order that it was "
-                f"trained with; were it that of the data: {where}.labels: [{', '.join(data)}]"
+                f"{where}: its outputs have no names ({PREFIX}0, {PREFIX}1, ...). Name them in the order of its "
+                f"training; if that is the data's order: {where}.labels: [{', '.join(data)}]"
             )
-    if sorted(own) != sorted(data):
+    if sorted(names) != sorted(data):
         raise InputError(
-            f"{where}: its {len(own)} labels ({', '.join(own[:5])}, ...) are not the data's {len(data)} "
+            f"{where}: its {len(names)} labels ({', '.join(names[:5])}, ...) are not the data's {len(data)} "
             f"({', '.join(data[:5])}, ...); give the teacher a section train, or use data with its labels"
         )
-    return [own.index(label) for label in data]
+    return [names.index(label) for label in data]
 
 
-def check_count(given: Sequence[str] | None, count: int, where: str) -> None:
+def check_count(recipe_names: Sequence[str] | None, count: int, where: str) -> None:
     """Refuse names whose number is not that of the model's outputs."""
-    if given is not None and len(given) != count:
-        raise InputError(f"{where}.labels: names {len(given)} outputs, the model has {count}; name every one, in order")
+    if recipe_names is not None and len(recipe_names) != count:
+        raise InputError(
+            f"{where}.labels: names {len(recipe_names)} outputs, the model has {count}; name every one, in order"
+        )
 
 
-def _own_names(id2label: Mapping[int, object], where: str) -> list[str]:
+def _config_names(id2label: Mapping[int, object], where: str) -> list[str]:
     if sorted(id2label) != list(range(len(id2label))):
         first = ", ".join(map(str, list(id2label)[:5]))
         raise InputError(
-            f"{where}: id2label in its config.json numbers {len(id2label)} outputs {first}, ..., not from 0 without a "
-            f"gap; name them in their order: {where}.labels: [...]"
+            f"{where}: id2label in its config.json numbers its {len(id2label)} outputs {first}, ..., not 0, 1, 2, ...; "
+            f"name them in their order: {where}.labels: [...]"
         )
     return [str(id2label[index]) for index in range(len(id2label))]
 
 
-def put_into_order(net: Any, order: Sequence[int], labels: Sequence[str], where: str) -> None:
+def reorder_outputs(net: Any, order: Sequence[int], labels: Sequence[str], where: str) -> None:
     """Reorder and rename the outputs of a transformers classifier.
 
     Args:
@@ -88,7 +91,7 @@ def put_into_order(net: Any, order: Sequence[int], labels: Sequence[str], where:
 def _label_dimensions(net: Any, where: str) -> dict[str, int]:
     """The tensors that have an entry for each label, and the dimension of the labels.
 
-    Heads have no common name over architectures. So the same model is built, without memory, with one more label: the
+    Architectures name their heads differently. So the same model is built, without memory, with one more label: the
     tensors that are larger by one belong to the head.
     """
     import torch
@@ -97,16 +100,16 @@ def _label_dimensions(net: Any, where: str) -> dict[str, int]:
     config.num_labels += 1
     with torch.device("meta"):
         wider = type(net)(config).state_dict()
-    found = {}
+    dimensions = {}
     for name, tensor in net.state_dict().items():
         pairs = enumerate(zip(tensor.shape, wider[name].shape, strict=True))
-        grown = [(dimension, after - before) for dimension, (before, after) in pairs if after != before]
-        if not grown:
+        wider_dimensions = [(dimension, after - before) for dimension, (before, after) in pairs if after != before]
+        if not wider_dimensions:
             continue
-        if len(grown) > 1 or grown[0][1] != 1:
+        if len(wider_dimensions) > 1 or wider_dimensions[0][1] != 1:
             raise InputError(
                 f"{where}: its labels come in another order than the data's, and its head ({name}) cannot be put into "
                 "theirs; give the teacher a section train"
             )
-        found[name] = grown[0][0]
-    return found
+        dimensions[name] = wider_dimensions[0][0]
+    return dimensions

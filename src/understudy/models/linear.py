@@ -1,4 +1,4 @@
-"""Detection of linear layers, whose weight is used for a matrix product only."""
+"""Detection of linear layers that use their weight for a matrix product only."""
 
 from torch import nn
 
@@ -10,7 +10,7 @@ def linear_layers(net: nn.Module) -> dict[str, nn.Module]:
     return {name: module for name, module in net.named_modules() if _is_linear(module)}
 
 
-def is_turned(module: nn.Module) -> bool:
+def is_transposed(module: nn.Module) -> bool:
     """Whether the module is transformers' Conv1D (GPT-2), whose weight is transposed: (inputs, outputs)."""
     from transformers.pytorch_utils import Conv1D
 
@@ -25,4 +25,4 @@ def tied(model: nn.Module) -> set[int]:
 def _is_linear(module: nn.Module) -> bool:
     # Subclasses of nn.Linear do not count: code may read their weight without calling them, as nn.MultiheadAttention
     # does. A layer whose weight is computed from other parameters (weight_norm) does not count either.
-    return (type(module) is nn.Linear or is_turned(module)) and module._parameters.get("weight") is not None
+    return (type(module) is nn.Linear or is_transposed(module)) and module._parameters.get("weight") is not None

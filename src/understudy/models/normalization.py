@@ -1,6 +1,6 @@
 """The mean and deviation that a pretrained image model was trained with, from the recipe or the model's files.
 
-They are never guessed: one classifier measured 41 % with the data's values, and 55 % with those of its training.
+They are never guessed: the accuracy of one classifier was 41 % with the data's values, and 55 % with its own.
 """
 
 import json
@@ -17,17 +17,17 @@ from understudy.store.files import read_json
 
 PREPROCESSOR = "preprocessor_config.json"
 # fmt: off
-KNOWN = frozenset({
+NORMALIZING = frozenset({
     "Beit", "Bit", "CLIP", "ChineseCLIP", "ConvNext", "DeiT", "EfficientNet", "Levit", "MobileNetV1", "MobileNetV2",
     "Perceiver", "PoolFormer", "Pvt", "Segformer", "Siglip", "Siglip2", "ViT",
 })
 # fmt: on
 """Image processors of transformers that rescale and normalise by default."""
 NAME = re.compile(r"(\w+?)(ImageProcessor|FeatureExtractor)\w*")  # ViTImageProcessorFast, older: ViTFeatureExtractor
-TURNED_ON = {"include_top": {"EfficientNet"}, "do_flip_channel_order": {"MobileViT", "PPLCNet"}}
+ON_BY_DEFAULT = {"include_top": {"EfficientNet"}, "do_flip_channel_order": {"MobileViT", "PPLCNet"}}
 """Settings that are on by default, and the processors for which they are."""
 
-Said = Mapping[str, Any]
+Settings = Mapping[str, Any]
 """The contents of a preprocessor_config.json."""
 Moments = tuple[list[float], list[float]]
 """Mean and standard deviation of x / 255, per channel."""
@@ -47,102 +47,103 @@ def normalization(model: PretrainedModel, source: Path, facts: Facts, where: str
             preprocessing cannot be expressed by mean and deviation.
     """
     channels = facts["image"]["channels"]
-    place = f"{where}.pretrained: {PREPROCESSOR}"
-    ours = read_json(source / DESCRIPTION)
-    said = {} if ours else _said(source / PREPROCESSOR, place)
-    if _is_on(said, "do_flip_channel_order"):
+    location = f"{where}.pretrained: {PREPROCESSOR}"
+    description = read_json(source / DESCRIPTION)
+    settings = {} if description else _read_preprocessor(source / PREPROCESSOR, location)
+    if _is_on(settings, "do_flip_channel_order"):
         raise InputError(
-            f"{place}: the model sees blue, green and red in that order (do_flip_channel_order), and images here are "
-            "red, green and blue; take another model"
+            f"{location}: the model takes channels in the order blue, green, red (do_flip_channel_order), and the data "
+            "has red, green, blue; take another model"
         )
     if model.normalization is not None:
-        place = f"{where}.normalization"
-        return _checked(model.normalization.mean, model.normalization.std, channels, place)
-    if ours:
-        return ours["mean"], ours["std"]
-    moments = _from_processor(said, channels, place, where)
+        location = f"{where}.normalization"
+        return _checked(model.normalization.mean, model.normalization.std, channels, location)
+    if description:
+        return description["mean"], description["std"]
+    moments = _from_processor(settings, channels, location, where)
     if moments is None:
         rounded = ([round(value, 4) for value in facts[key]] for key in ("mean", "std"))
         raise InputError(
-            f"{where}.pretrained: {model.pretrained} does not say what its images were normalised with: no image_mean "
-            f"and image_std in a {PREPROCESSOR}. Ask who trained it, and say it as {where}.normalization: "
-            "{{mean: [...], std: [...]}}; were it the data's own: {{mean: {}, std: {}}}".format(*rounded)
+            f"{where}.pretrained: the normalisation of {model.pretrained} is unknown: it has no image_mean and "
+            f"image_std in a {PREPROCESSOR}. Ask its authors, and set {where}.normalization: "
+            "{{mean: [...], std: [...]}}; if it is the data's own: {{mean: {}, std: {}}}".format(*rounded)
         )
     return moments
 
 
-def _said(path: Path, place: str) -> Said:
+def _read_preprocessor(path: Path, location: str) -> Settings:
     """The file's contents; empty if there is none."""
     if not path.exists():
         return {}
     try:
-        said = json.loads(path.read_bytes())
+        settings = json.loads(path.read_bytes())
     except ValueError as error:
-        raise InputError(f"{place}: is not JSON ({error}). Fetch it again.") from error
-    if not isinstance(said, dict):
-        raise InputError(f"{place}: is not a JSON object. Fetch it again.")
-    return said
+        raise InputError(f"{location}: is not JSON ({error}). Fetch it again.") from error
+    if not isinstance(settings, dict):
+        raise InputError(f"{location}: is not a JSON object. Fetch it again.")
+    return settings
 
 
-def _from_processor(said: Said, channels: int, place: str, where: str) -> Moments | None:
+def _from_processor(settings: Settings, channels: int, location: str, where: str) -> Moments | None:
     """The mean and deviation that transformers' image processor would apply; None if its file has none."""
-    fix = f"Work out which mean and deviation of x / 255 that is, and say it as {where}.normalization"
+    fix = f"Compute the equivalent mean and deviation of x / 255, and set {where}.normalization"
     for key in ("include_top", "rescale_offset"):
-        if _is_on(said, key):
-            raise InputError(f"{place}: {key} changes pixels beyond image_mean and image_std. {fix}")
-    normalizes, rescales = _does(said, "do_normalize"), _does(said, "do_rescale")
-    mean, std = (0.0, 1.0) if normalizes is False else (said.get("image_mean"), said.get("image_std"))
+        if _is_on(settings, key):
+            raise InputError(f"{location}: {key} changes pixels beyond image_mean and image_std. {fix}")
+    normalizes, rescales = _is_step_on(settings, "do_normalize"), _is_step_on(settings, "do_rescale")
+    mean, std = (0.0, 1.0) if normalizes is False else (settings.get("image_mean"), settings.get("image_std"))
     if mean is None or std is None:
         return None
-    for key, done in (("do_normalize", normalizes), ("do_rescale", rescales)):
-        if done is None:
-            raise InputError(f"{place}: has no {key}, and what {_processor(said)} does then is not known here. {fix}")
-    factor = said.get("rescale_factor", 1 / 255) if rescales else 1
+    for key, is_on in (("do_normalize", normalizes), ("do_rescale", rescales)):
+        if is_on is None:
+            name = _processor(settings)
+            raise InputError(f"{location}: has no {key}, and the default of {name} is not known here. {fix}")
+    factor = settings.get("rescale_factor", 1 / 255) if rescales else 1
     if not _is_number(factor) or factor <= 0:
-        raise InputError(f"{place}: rescale_factor is {json.dumps(factor)}, and no number above 0. {fix}")
-    mean, std = _checked(mean, std, channels, place)
+        raise InputError(f"{location}: rescale_factor is {json.dumps(factor)}, not a number above 0. {fix}")
+    mean, std = _checked(mean, std, channels, location)
     # Both refer to rescaled pixels; 255 * rescale_factor is 1 in nearly all files.
     return [value / (255 * factor) for value in mean], [value / (255 * factor) for value in std]
 
 
-def _processor(said: Said) -> str:
+def _processor(settings: Settings) -> str:
     """The processor's class; empty for old files, and if there is no file."""
-    return str(said.get("image_processor_type") or said.get("feature_extractor_type") or "")
+    return str(settings.get("image_processor_type") or settings.get("feature_extractor_type") or "")
 
 
-def _is_on(said: Said, key: str) -> bool:
+def _is_on(settings: Settings, key: str) -> bool:
     """Whether a setting that only some processors have is on."""
-    return bool(said[key]) if said.get(key) is not None else _family(said) in TURNED_ON.get(key, ())
+    return bool(settings[key]) if settings.get(key) is not None else _family(settings) in ON_BY_DEFAULT.get(key, ())
 
 
-def _does(said: Said, key: str) -> bool | None:
+def _is_step_on(settings: Settings, key: str) -> bool | None:
     """Whether a step that nearly all processors have is on; None if the file does not set it and its class is unknown.
 
     Files without a class, and their means and deviations, are older than the classes that do not normalise.
     """
-    if said.get(key) is not None:
-        return bool(said[key])
-    return True if _family(said) in {*KNOWN, ""} else None
+    if settings.get(key) is not None:
+        return bool(settings[key])
+    return True if _family(settings) in {*NORMALIZING, ""} else None
 
 
-def _family(said: Said) -> str:
-    named = NAME.fullmatch(_processor(said))
-    return named[1] if named else _processor(said)
+def _family(settings: Settings) -> str:
+    match = NAME.fullmatch(_processor(settings))
+    return match[1] if match else _processor(settings)
 
 
-def _checked(mean: Any, std: Any, channels: int, place: str) -> Moments:
+def _checked(mean: Any, std: Any, channels: int, location: str) -> Moments:
     """Mean and deviation, expanded to a number per channel; transformers writes a single number for equal ones."""
-    found = []
+    checked = []
     for name, value in (("mean", mean), ("std", std)):
         values = list(value) if isinstance(value, list | tuple) else [value] * channels
         if not all(map(_is_number, values)):
-            raise InputError(f"{place}: {name} is {json.dumps(value)}; it takes a number for each channel")
+            raise InputError(f"{location}: {name} is {json.dumps(value)}; it must be a number for each channel")
         if len(values) != channels:
-            raise InputError(f"{place}: {name} has {len(values)} numbers, the images have {channels} channels")
-        found.append(values)
-    if min(found[1]) <= 0:
-        raise InputError(f"{place}: std has {min(found[1]):g}, and pixels can only be divided by numbers above 0")
-    return found[0], found[1]
+            raise InputError(f"{location}: {name} has {len(values)} numbers, the images have {channels} channels")
+        checked.append(values)
+    if min(checked[1]) <= 0:
+        raise InputError(f"{location}: std contains {min(checked[1]):g}; all its numbers must be above 0")
+    return checked[0], checked[1]
 
 
 def _is_number(value: Any) -> bool:

@@ -46,17 +46,17 @@ class OneType(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operation = func.overloadpacket
         if operation in ONE_TYPE or operation in NORMS:
             leaves = tree_leaves((args, kwargs or {}))
-            kinds = [leaf.dtype for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-            if _differ(kinds) if operation in ONE_TYPE else _differ(kinds[1:]) or _narrower(kinds):
-                names = " and ".join(sorted({str(kind).removeprefix("torch.") for kind in kinds}))
+            dtypes = [leaf.dtype for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+            if _differ(dtypes) if operation in ONE_TYPE else _differ(dtypes[1:]) or _narrower(dtypes):
+                names = " and ".join(sorted({str(dtype).removeprefix("torch.") for dtype in dtypes}))
                 raise MixedTypes(f"{operation.__name__} does not take {names} together")
         return func(*args, **(kwargs or {}))
 
 
-def _differ(kinds: list[torch.dtype]) -> bool:
-    return len(set(kinds)) > 1
+def _differ(dtypes: list[torch.dtype]) -> bool:
+    return len(set(dtypes)) > 1
 
 
-def _narrower(kinds: list[torch.dtype]) -> bool:
+def _narrower(dtypes: list[torch.dtype]) -> bool:
     """Whether a norm's weight has a narrower type than its input, which comes first."""
-    return any(torch.promote_types(kinds[0], kind) != kind for kind in kinds[1:])
+    return any(torch.promote_types(dtypes[0], dtype) != dtype for dtype in dtypes[1:])

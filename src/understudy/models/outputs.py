@@ -6,10 +6,10 @@ from typing import NamedTuple
 from torch import Size, Tensor, nn
 from torch.distributed.tensor import DTensor
 
-HELD = 2**25
-"""Logits in memory at a time, 128 MiB in fp32, for losses that need the logits of one position alone."""
-BESIDE_LARGE_HEAD = 4
-"""Largest factor by which a head with many weights raises HELD."""
+LOGITS_AT_A_TIME = 2**25
+"""Maximum number of logits in memory at a time, 128 MiB in fp32, for losses that are sums over single positions."""
+LARGE_HEAD_FACTOR = 4
+"""Largest factor by which a head with many weights raises LOGITS_AT_A_TIME."""
 
 
 class Outputs(NamedTuple):
@@ -53,8 +53,8 @@ class States(NamedTuple):
         """
         positions = self.states.shape[:-1].numel()
         weights = self.states.shape[-1] * self.vocabulary if self.parameters else 0
-        held = max(HELD, min(weights, BESIDE_LARGE_HEAD * HELD))
-        count = -(-positions // max(1, held // self.vocabulary))
+        limit = max(LOGITS_AT_A_TIME, min(weights, LARGE_HEAD_FACTOR * LOGITS_AT_A_TIME))
+        count = -(-positions // max(1, limit // self.vocabulary))
         width = -(-positions // max(1, count))
         return (slice(first, min(first + width, positions)) for first in range(0, positions, max(1, width)))
 

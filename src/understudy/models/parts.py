@@ -6,21 +6,21 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 Part = tuple[slice, ...]
-"""A slice for each dimension of the whole tensor."""
+"""A slice for each dimension of the full tensor."""
 
 
-def kept_part(tensor: Tensor) -> Part:
-    """The index of this rank's part in the whole tensor: all of it, unless the tensor is a sharded DTensor."""
+def local_slices(tensor: Tensor) -> Part:
+    """The slices of the full tensor that are this rank's shard: all of it, unless the tensor is a sharded DTensor."""
     return tuple(_slice(tensor, dimension) for dimension in range(tensor.ndim))
 
 
-def kept(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor, as a local tensor with the same memory."""
+def local_tensor(tensor: Tensor) -> Tensor:
+    """This rank's shard of a tensor, as a plain tensor with the same memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """The tensor, all-gathered if it is a DTensor. To be called on every rank."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The full tensor, all-gathered if it is a DTensor. To be called on every rank."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
@@ -32,8 +32,8 @@ def _slice(tensor: Tensor, dimension: int) -> slice:
     placements = [_along(placement, dimension) for placement in tensor.placements]
     if all(placement.is_replicate() for placement in placements):
         return slice(0, size)
-    numbers = torch.arange(size, device=tensor.device_mesh.device_type)
-    local = kept(distribute_tensor(numbers, tensor.device_mesh, placements, src_data_rank=None))
+    indices = torch.arange(size, device=tensor.device_mesh.device_type)
+    local = local_tensor(distribute_tensor(indices, tensor.device_mesh, placements, src_data_rank=None))
     if not len(local):
         return slice(0, 0)
     first, last = int(local[0]), int(local[-1])

@@ -15,14 +15,14 @@ from understudy.models.facts import (
     Facts,
     Transformers,
     TransformersDescription,
-    about,
+    described_facts,
     predicts_tokens,
     read_facts,
 )
-from understudy.models.labels import output_order, put_into_order
+from understudy.models.labels import output_order, reorder_outputs
 from understudy.models.normalization import normalization
-from understudy.models.pretrained_files import hub_configuration, own_files
-from understudy.models.text_config import built_from, language_config, language_model, taken_by, text_config
+from understudy.models.pretrained_files import hub_configuration, model_folder
+from understudy.models.text_config import auto_config, class_config, language_config, language_model, text_config
 from understudy.recipe import PretrainedModel
 from understudy.store.files import Fingerprints
 
@@ -32,7 +32,7 @@ Head = Literal["kept", "new"]
 
 
 class LoadingInfo(TypedDict):
-    """The parts of transformers' loading info that are used here: weights that it did not find."""
+    """The parts of transformers' loading info that are used here: the missing weights."""
 
     missing_keys: Iterable[str]
     mismatched_keys: Iterable[tuple[str, ...]]
@@ -75,21 +75,21 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
 
     torch.manual_seed(0)
     facts = read_facts(examples)
-    source = own_files(model, where, weights=True)
+    source = model_folder(model, where, weights=True)
     net = _load(model, source, folder, facts, where, head)
     if "labels" in facts and head == "kept":
         order = output_order(net.config.id2label, model.labels, facts["labels"], where)
-        put_into_order(net, order, facts["labels"], where)
+        reorder_outputs(net, order, facts["labels"], where)
     description = _description(model, net.config, source, facts, where)
     wrapped = task_model(net, description)
-    _refuse_no_numbers(net, f"{where}.pretrained")
+    _check_finite(net, f"{where}.pretrained")
     aliases = tied_weights(wrapped)
     state = {name: tensor for name, tensor in wrapped.state_dict().items() if name not in aliases}
     tokenizer = examples / "tokenizer.json"
-    save_model(folder, state, description, tokenizer if tokenizer.exists() else None, kind=torch.float32)
+    save_model(folder, state, description, tokenizer if tokenizer.exists() else None, dtype=torch.float32)
 
 
-def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head) -> Description:
+def expected_description(model: PretrainedModel, facts: Facts, where: str, head: Head) -> Description:
     """The description of a pretrained model from its configuration, without reading or downloading weights.
 
     Args:
@@ -101,14 +101,14 @@ def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head) -> De
     Raises:
         InputError: as fetch(), as far as configuration, data size and vocabulary show.
     """
-    source = own_files(model, where, weights=False)
-    with _in_words(model, where):
+    source = model_folder(model, where, weights=False)
+    with _input_errors(model, where):
         config = _config(model, source, facts, where, head)
     return _description(model, _kept_config(config, facts), source, facts, where)
 
 
 def _kept_config(config: Any, facts: Facts) -> Any:
-    """The configuration of the part that is kept of a composite model."""
+    """The configuration of a composite model's part that is saved; any other model's configuration itself."""
     return language_config(config) if predicts_tokens(facts) else config
 
 
@@ -122,44 +122,46 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    with _in_words(model, where):
+    with _input_errors(model, where):
         config = _config(model, source, facts, where, head)
         weights = HubWeights(source, model.allow_pickle)
         with torch.device("meta"):
-            kind = type(auto_class(facts["task"]).from_config(config, trust_remote_code=model.trust_remote_code))
+            network_class = type(
+                auto_class(facts["task"]).from_config(config, trust_remote_code=model.trust_remote_code)
+            )
         with weights.merged_on_disk(folder):
-            net, loaded = kind.from_pretrained(
+            net, loading_info = network_class.from_pretrained(
                 None,
-                config=taken_by(kind, config),
+                config=class_config(network_class, config),
                 state_dict=weights.tensors,
                 dtype=torch.float32,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    _check_weights(net, loaded, f"{where}.pretrained", head)
+    _check_weights(net, loading_info, f"{where}.pretrained", head)
     if predicts_tokens(facts):
-        with _in_words(model, where):
+        with _input_errors(model, where):
             net = language_model(net)
-        net.config = built_from(net.config, config)
+        net.config = auto_config(net.config, config)
     net.config.architectures = [type(net).__name__]  # the loaded class: deit has several, and files may name the base
     return net
 
 
 @contextmanager
-def _in_words(model: PretrainedModel, where: str) -> Iterator[None]:
+def _input_errors(model: PretrainedModel, where: str) -> Iterator[None]:
     """Raise problems with a model's files as InputError at the recipe's section, within the context."""
     from safetensors import SafetensorError
 
-    place = f"{where}.pretrained"
+    key_path = f"{where}.pretrained"
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise InputError(
-                f"{place}: {model.pretrained} has code of its own, which would run here. Say "
+                f"{key_path}: {model.pretrained} has code of its own, which would run here. Set "
                 f"{where}.trust_remote_code: true if you trust its source, or take another model."
             ) from error
-        raise InputError(f"{place}: {model.pretrained}: {' '.join(str(error).split())}") from error
+        raise InputError(f"{key_path}: {model.pretrained}: {' '.join(str(error).split())}") from error
 
 
 def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head: Head) -> Any:
@@ -174,18 +176,18 @@ def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head
     padding = facts.get("special_ids", {}).get("pad_token_id")
     if not predicts_tokens(facts) and padding is not None and text_config(config).pad_token_id is None:
         text_config(config).pad_token_id = padding  # decoders classify a text by its last token that is no padding
-    if other := other_head(config.to_dict(), facts["task"]):
+    if other_class := other_head(config.to_dict(), facts["task"]):
         raise InputError(
-            f"{where}.pretrained: {model.pretrained} is a {other}, and no language model; take one whose head was "
-            "trained"
+            f"{where}.pretrained: {model.pretrained} is a {other_class}, not a language model; take one with a trained "
+            "head"
         )
-    _refuse_quantised(config, model, f"{where}.pretrained")
+    _check_not_quantised(config, model, f"{where}.pretrained")
     return config
 
 
-def _refuse_quantised(config: Any, model: PretrainedModel, place: str) -> None:
+def _check_not_quantised(config: Any, model: PretrainedModel, key_path: str) -> None:
     if getattr(config, "quantization_config", None):
-        raise InputError(f"{place}: {model.pretrained} is quantised; take the model that it was made from")
+        raise InputError(f"{key_path}: {model.pretrained} is quantised; take the model that it was made from")
 
 
 def _new_labels(facts: Facts, head: Head) -> Config:
@@ -195,23 +197,23 @@ def _new_labels(facts: Facts, head: Head) -> Config:
     return {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
 
 
-def _check_weights(net: Any, loaded: LoadingInfo, place: str, head: Head) -> None:
+def _check_weights(net: Any, loading_info: LoadingInfo, key_path: str, head: Head) -> None:
     """Refuse a model with random weights other than those of a head that will be trained."""
-    random = {*loaded["missing_keys"], *(mismatch[0] for mismatch in loaded["mismatched_keys"])}
-    body = {name for name in random if name.startswith(f"{net.base_model_prefix}.")}
-    if lacking := sorted(random if head == "kept" else body):
+    uninitialized = {*loading_info["missing_keys"], *(mismatch[0] for mismatch in loading_info["mismatched_keys"])}
+    body = {name for name in uninitialized if name.startswith(f"{net.base_model_prefix}.")}
+    if missing := sorted(uninitialized if head == "kept" else body):
         raise InputError(
-            f"{place}: has no fitting weights for {', '.join(lacking[:3])}{', ...' if lacking[3:] else ''}; "
+            f"{key_path}: has no fitting weights for {', '.join(missing[:3])}{', ...' if missing[3:] else ''}; "
             "take a model that was trained for this task" + ("" if body else ", or give the teacher a section train")
         )
 
 
-def _refuse_no_numbers(net: Any, place: str) -> None:
+def _check_finite(net: Any, key_path: str) -> None:
     """Refuse NaN and infinity among fp32 weights: the model's training diverged, or its files are damaged."""
     for name, weight in net.named_parameters():
         if weight.numel() and not all(end.float().isfinite() for end in weight.detach().aminmax()):
             raise InputError(
-                f"{place}: {name} has weights that are no finite numbers; take a model whose training did not diverge"
+                f"{key_path}: {name} has weights that are not finite; take a model whose training did not diverge"
             )
 
 
@@ -221,7 +223,7 @@ def _description(
     net: Transformers = {"kind": "transformers", "config": config.to_diff_dict()}
     if getattr(config, "auto_map", None) and model.trust_remote_code:
         net["code"] = remote_code.read(source)
-    description: TransformersDescription = {**about(facts), **net}
+    description: TransformersDescription = {**described_facts(facts), **net}
     if "vocab_size" in facts:
         _check_vocabulary(config, facts, where)
     if "image" in facts:
@@ -233,13 +235,15 @@ def _description(
 def _check_vocabulary(config: Any, facts: Facts, where: str) -> None:
     size = getattr(text_config(config), "vocab_size", None)
     if size is None:
-        raise InputError(f"{where}: {config.model_type} does not say how many tokens it knows; take another model")
+        raise InputError(
+            f"{where}: {config.model_type} has no vocabulary size in its configuration; take another model"
+        )
     if size < facts["vocab_size"]:
         raise InputError(
-            f"{where}: knows {size} tokens, the data has {facts['vocab_size']}; teacher and student need one "
-            "vocabulary: set data.text.tokenizer.pretrained to the same model. If it is that already, tokens were "
-            "added to its tokenizer (a pad token) and not to the model: take them out of tokenizer.json, or save the "
-            f"model after resize_token_embeddings({facts['vocab_size']})"
+            f"{where}: has {size} tokens, the data has {facts['vocab_size']}; teacher and student need the same "
+            "vocabulary: set data.text.tokenizer.pretrained to the same model. If it is that model already, tokens "
+            "were added to its tokenizer (a pad token) and not to the model: remove them from tokenizer.json, or save "
+            f"the model after resize_token_embeddings({facts['vocab_size']})"
         )
 
 
@@ -248,6 +252,6 @@ def _check_shape(config: Any, facts: Facts, where: str) -> None:
     channels = getattr(config, "num_channels", facts["image"]["channels"])
     if (size, channels) != (facts["image"]["size"], facts["image"]["channels"]):
         raise InputError(
-            f"{where}: sees images of {size} x {size} pixels in {channels} channels; set data.image.size={size} and "
+            f"{where}: takes images of {size} x {size} pixels in {channels} channels; set data.image.size={size} and "
             f"data.image.channels={channels}"
         )

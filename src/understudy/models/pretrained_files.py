@@ -10,7 +10,7 @@ from understudy.models.normalization import PREPROCESSOR
 from understudy.recipe import PretrainedModel
 
 
-def own_files(model: PretrainedModel, where: str, *, weights: bool) -> Path:
+def model_folder(model: PretrainedModel, where: str, *, weights: bool) -> Path:
     """The folder with a model's files. From the hub, only the required files are downloaded.
 
     Args:
@@ -25,15 +25,15 @@ def own_files(model: PretrainedModel, where: str, *, weights: bool) -> Path:
     if folder.is_dir():
         check_folder(folder, model, where)
         return folder
-    place = f"{where}.pretrained"
-    config = hub_configuration(model, place)
+    key_path = f"{where}.pretrained"
+    config = hub_configuration(model, key_path)
     commit = config.parent.name  # all other files are from this commit, though a branch may move meanwhile
-    hub_file(model.pretrained, PREPROCESSOR, commit, place)
+    hub_file(model.pretrained, PREPROCESSOR, commit, key_path)
     if weights:
-        _fetch_weights(model, commit, place)
+        _fetch_weights(model, commit, key_path)
         check_folder(config.parent, model, where)
     if model.trust_remote_code:
-        _fetch_code(model.pretrained, config, place)
+        _fetch_code(model.pretrained, config, key_path)
     return config.parent
 
 
@@ -43,54 +43,54 @@ def check_folder(folder: Path, model: PretrainedModel, where: str) -> None:
     Raises:
         InputError: there is no configuration, or weights are in pickle files alone, which the recipe does not allow.
     """
-    place = f"{where}.pretrained"
+    key_path = f"{where}.pretrained"
     if not (folder / "config.json").exists():
-        raise InputError(f"{place}: {folder} has no config.json; give a folder in the hub's format")
+        raise InputError(f"{key_path}: {folder} has no config.json; give a folder in the hub's format")
     if not any(folder.glob("*.safetensors")) and not model.allow_pickle:
         raise InputError(
-            f"{place}: {model.pretrained} has no safetensors. Pickle files run code when they are opened: convert "
-            f"them, or say {where}.allow_pickle: true if you trust their source."
+            f"{key_path}: {model.pretrained} has no safetensors. Pickle files run code when they are opened: convert "
+            f"them, or set {where}.allow_pickle: true if you trust their source."
         )
 
 
-def hub_configuration(model: PretrainedModel, place: str) -> Path:
+def hub_configuration(model: PretrainedModel, key_path: str) -> Path:
     """A hub id's config.json in the hub's cache, in a folder named after its commit.
 
     Raises:
         InputError: the hub has none, or refuses it.
     """
-    found = hub_file(model.pretrained, "config.json", model.revision, place)
-    if found is None:
-        raise InputError(f"{place}: {model.pretrained} has no config.json; is it a transformers model?")
-    return found
+    config = hub_file(model.pretrained, "config.json", model.revision, key_path)
+    if config is None:
+        raise InputError(f"{key_path}: {model.pretrained} has no config.json; is it a transformers model?")
+    return config
 
 
-def _fetch_weights(model: PretrainedModel, commit: str, place: str) -> None:
-    def brought(name: str) -> Path | None:
-        return hub_file(model.pretrained, name, commit, place)
+def _fetch_weights(model: PretrainedModel, commit: str, key_path: str) -> None:
+    def download(name: str) -> Path | None:
+        return hub_file(model.pretrained, name, commit, key_path)
 
-    whole, index = brought("model.safetensors"), brought("model.safetensors.index.json")
+    weights, index = download("model.safetensors"), download("model.safetensors.index.json")
     if index:
         try:
             shards = named_files(index)
         except ValueError as error:
-            raise InputError(f"{place}: {model.pretrained}: {error}") from error
+            raise InputError(f"{key_path}: {model.pretrained}: {error}") from error
         for shard in shards:
-            brought(shard)
-    if model.allow_pickle and not (whole or index):
-        brought("pytorch_model.bin")
+            download(shard)
+    if model.allow_pickle and not (weights or index):
+        download("pytorch_model.bin")
 
 
-def _fetch_code(repository: str, config: Path, place: str) -> None:
+def _fetch_code(repository: str, config: Path, key_path: str) -> None:
     """Download the Python files that a repository's config.json names, and their relative imports, beside it."""
     from transformers.dynamic_module_utils import get_relative_imports
 
-    named = json.loads(config.read_text()).get("auto_map", {}).values()
-    classes = [name for name in named if isinstance(name, str)]  # a tokenizer's entry, a list, is not needed
-    todo = {name.partition(".")[0] for name in classes if "--" not in name}  # "--" marks code of another repository
-    seen = set[str]()
-    while todo:
-        module = todo.pop()
-        seen.add(module)
-        path = hub_file(repository, f"{module}.py", config.parent.name, place)
-        todo |= set(get_relative_imports(path) if path else ()) - seen
+    auto_map = json.loads(config.read_text()).get("auto_map", {}).values()
+    classes = [name for name in auto_map if isinstance(name, str)]  # a tokenizer's entry, a list, is not needed
+    pending = {name.partition(".")[0] for name in classes if "--" not in name}  # "--" marks code of another repository
+    fetched = set[str]()
+    while pending:
+        module = pending.pop()
+        fetched.add(module)
+        path = hub_file(repository, f"{module}.py", config.parent.name, key_path)
+        pending |= set(get_relative_imports(path) if path else ()) - fetched

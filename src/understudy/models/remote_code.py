@@ -26,5 +26,5 @@ def build(config: Config, code: Mapping[str, str], auto: Any) -> Any:
         (folder / "config.json").write_text(json.dumps(config))
         for name, text in code.items():
             (folder / name).write_text(text, encoding="utf-8")
-        built = AutoConfig.from_pretrained(folder, trust_remote_code=True)
-        return auto.from_config(built, trust_remote_code=True)
+        bundled_config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
+        return auto.from_config(bundled_config, trust_remote_code=True)

@@ -11,21 +11,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from understudy.models.linear import is_turned, linear_layers, tied
-from understudy.models.parts import kept, kept_part
+from understudy.models.linear import is_transposed, linear_layers, tied
+from understudy.models.parts import local_slices, local_tensor
 
 AT_A_TIME = 2**22
 """Weights that are quantised at a time."""
 
 
-class Rounded(nn.Module, ABC):
-    """A quantised linear layer. It has no `weight`, so that code which reads one instead of calling the layer fails.
+class QuantizedLinear(nn.Module, ABC):
+    """A quantised linear layer. It has no `weight`: code that reads one instead of calling the layer fails.
 
     Args:
         layer: the layer to replace, with memory or without; fill() sets the weights later.
     """
 
-    spares_last: ClassVar[bool]
+    skips_last_layer: ClassVar[bool]
     """Whether a model's last linear layer is not quantised, since no later layer compensates for its errors."""
 
     def __init__(self, layer: nn.Module) -> None:
@@ -36,7 +36,7 @@ class Rounded(nn.Module, ABC):
         self.numbers = nn.Parameter(numbers, requires_grad=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
         self.bias = layer._parameters["bias"]
-        self.is_turned = is_turned(layer)
+        self.is_transposed = is_transposed(layer)
 
     @abstractmethod
     def empty(self, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -44,7 +44,7 @@ class Rounded(nn.Module, ABC):
 
     @staticmethod
     @abstractmethod
-    def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def quantize(rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of the weight, fp32 (n, columns), quantised to integers and scales."""
 
     def fill(self, read: Callable[[int, int], Tensor]) -> None:
@@ -53,31 +53,33 @@ class Rounded(nn.Module, ABC):
         Args:
             read: returns rows first to last - 1 of the weight, in any floating-point type.
         """
-        own = kept_part(self.numbers)[0]
-        numbers, scales = kept(self.numbers.detach()), kept(self.scales.detach())
+        local_rows = local_slices(self.numbers)[0]
+        numbers, scales = local_tensor(self.numbers.detach()), local_tensor(self.scales.detach())
         count = max(1, AT_A_TIME // self.columns)
-        for first in range(own.start, own.stop, count):
-            last = min(first + count, own.stop)
-            place = slice(first - own.start, last - own.start)
-            found, sizes = self.rounded(read(first, last).float())
-            numbers[place].copy_(found)
-            scales[place].copy_(sizes)
+        for first in range(local_rows.start, local_rows.stop, count):
+            last = min(first + count, local_rows.stop)
+            rows = slice(first - local_rows.start, last - local_rows.start)
+            values, row_scales = self.quantize(read(first, last).float())
+            numbers[rows].copy_(values)
+            scales[rows].copy_(row_scales)
 
 
-def in_fewer_bits(model: nn.Module, kind: type[Rounded], besides: Collection[str] = ()) -> nn.Module:
+def quantize_linear_layers(
+    model: nn.Module, layer_class: type[QuantizedLinear], excluded: Collection[str] = ()
+) -> nn.Module:
     """Replace a model's linear layers by quantised ones. Embeddings, norms, convolutions, a last layer that shares its
     weight with the embeddings, and layers with hooks stay as they are.
 
     Args:
         model: with memory or without; it is changed in place, and the new layers have no weights yet.
-        kind: the class of the new layers.
-        besides: names of further layers to leave out.
+        layer_class: the class of the new layers.
+        excluded: names of further layers to leave out.
     """
     shared, layers = tied(model), linear_layers(model)
-    for name in list(layers)[: -1 if kind.spares_last else None]:
+    for name in list(layers)[: -1 if layer_class.skips_last_layer else None]:
         layer = layers[name]
-        if name not in besides and id(layer.get_parameter("weight")) not in shared and not _is_hooked(layer):
-            model.set_submodule(name, kind(layer))
+        if name not in excluded and id(layer.get_parameter("weight")) not in shared and not _is_hooked(layer):
+            model.set_submodule(name, layer_class(layer))
     return model
 
 
@@ -87,14 +89,14 @@ def _is_hooked(layer: nn.Module) -> bool:
 
 
 @contextmanager
-def seeming_plain(net: nn.Module, weight: Tensor) -> Iterator[None]:
+def placeholder_weights(net: nn.Module, weight: Tensor) -> Iterator[None]:
     """Give quantised layers a `weight` within the context, for initialisation code that reads one.
 
     Args:
         net: the network with these layers.
-        weight: the tensor that stands for the weight of all of them.
+        weight: the same tensor for all of them.
     """
-    layers = [layer for layer in net.modules() if isinstance(layer, Rounded)]
+    layers = [layer for layer in net.modules() if isinstance(layer, QuantizedLinear)]
     for layer in layers:
         layer.__dict__["weight"] = weight
     try:
@@ -104,7 +106,7 @@ def seeming_plain(net: nn.Module, weight: Tensor) -> Iterator[None]:
             del layer.__dict__["weight"]
 
 
-def kind_of_products(given: Tensor) -> torch.dtype:
+def product_dtype(inputs: Tensor) -> torch.dtype:
     """The type that products with these inputs are computed in: autocast's if it is enabled, otherwise the inputs'."""
-    device = given.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else given.dtype
+    device = inputs.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else inputs.dtype

@@ -34,18 +34,18 @@ class ImageModel(nn.Module):
         self.register_buffer("std", 255 * torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
     def forward(
-        self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, read: Callable[[States], Any] | None = None
+        self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, reduce: Callable[[States], Any] | None = None
     ) -> Any:
         """Images, uint8 (B, C, S, S), to Outputs: logits (B, classes), and the requested extras.
 
         Args:
             inputs: the images.
             extras: further outputs to return.
-            read: called with the logits, as States; its result is returned instead.
+            reduce: called with the logits, as States; its result is returned instead.
         """
         pixels = ((inputs - self.mean) / self.std).to(self.kind)
-        said = _outputs(self.net(pixels, **_asked(extras)), extras)
-        return read(logits_alone(said.logits)) if read else said
+        outputs = _outputs(self.net(pixels, **_requests(extras)), extras)
+        return reduce(logits_as_states(outputs.logits)) if reduce else outputs
 
 
 class ClassifierModel(nn.Module):
@@ -57,20 +57,20 @@ class ClassifierModel(nn.Module):
             network does not have are left out.
     """
 
-    def __init__(self, net: nn.Module, arguments: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]]) -> None:
+    def __init__(self, net: nn.Module, split_inputs: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]]) -> None:
         super().__init__()
         self.net = net
-        self._arguments = arguments
-        self._taken = frozenset(inspect.signature(net.forward).parameters)
+        self._split_inputs = split_inputs
+        self._accepted = frozenset(inspect.signature(net.forward).parameters)
 
     def forward(
-        self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, read: Callable[[States], Any] | None = None
+        self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, reduce: Callable[[States], Any] | None = None
     ) -> Any:
-        """A batch of inputs to Outputs: logits (B, classes), and the requested extras; `read` is as in ImageModel."""
-        first, others = self._arguments(inputs)
-        named = {name: value for name, value in others.items() if name in self._taken}
-        outputs = _outputs(self.net(first, **named, **_asked(extras)), extras)
-        return read(logits_alone(outputs.logits)) if read else outputs
+        """A batch of inputs to Outputs: logits (B, classes), and the requested extras; `reduce` is as in ImageModel."""
+        first, arguments = self._split_inputs(inputs)
+        named = {name: value for name, value in arguments.items() if name in self._accepted}
+        outputs = _outputs(self.net(first, **named, **_requests(extras)), extras)
+        return reduce(logits_as_states(outputs.logits)) if reduce else outputs
 
 
 class TextModel(nn.Module):
@@ -80,10 +80,10 @@ class TextModel(nn.Module):
         super().__init__()
         self.net = net
         self._vocab_size = vocab_size
-        self._head_is_apart = False
+        self._head_is_separate = False
         # By default transformers caches keys and values of all positions, for generation.
-        takes = inspect.signature(net.forward).parameters
-        self._options = {"use_cache": False} if "use_cache" in takes else {}
+        parameters = inspect.signature(net.forward).parameters
+        self._options = {"use_cache": False} if "use_cache" in parameters else {}
 
     def forward(
         self,
@@ -91,7 +91,7 @@ class TextModel(nn.Module):
         extras: frozenset[Extra] = NOTHING,
         positions: Tensor | None = None,
         mask: Tensor | None = None,
-        read: Callable[[States], Any] | None = None,
+        reduce: Callable[[States], Any] | None = None,
     ) -> Any:
         """Tokens, int64 (B, L), to Outputs: logits (B, L, vocabulary), and the requested extras.
 
@@ -100,60 +100,60 @@ class TextModel(nn.Module):
             extras: further outputs to return.
             positions: int64 (B, L), the tokens' positions, for parts of sequences and for several documents. Where they
                 restart, a document begins, which does not attend to earlier ones.
-            mask: boolean (B, 1, whole L, whole L), the attention mask, for parts of sequences of several documents.
-            read: called with States, before logits are computed; its result is returned instead. The call is in here,
+            mask: boolean (B, 1, full L, full L), the attention mask, for parts of sequences of several documents.
+            reduce: called with States, before logits are computed; its result is returned instead. The call is in here,
                 where sharded parameters are all-gathered.
         """
-        given = {"position_ids": positions, "attention_mask": mask}
-        placed = {name: tensor for name, tensor in given.items() if tensor is not None}
-        if read:
-            return read(self._states(inputs, placed))
-        said = _outputs(self.net(inputs, **placed, **self._options, **_asked(extras)), extras)
-        if said.logits.shape[-1] == self._vocab_size:
-            return said
-        return said._replace(logits=_no_view(said.logits[..., : self._vocab_size]))
+        optional = {"position_ids": positions, "attention_mask": mask}
+        arguments = {name: tensor for name, tensor in optional.items() if tensor is not None}
+        if reduce:
+            return reduce(self._states(inputs, arguments))
+        outputs = _outputs(self.net(inputs, **arguments, **self._options, **_requests(extras)), extras)
+        if outputs.logits.shape[-1] == self._vocab_size:
+            return outputs
+        return outputs._replace(logits=_no_view(outputs.logits[..., : self._vocab_size]))
 
-    def _states(self, inputs: Tensor, placed: dict[str, Tensor]) -> States:
-        if self._head_is_apart:
+    def _states(self, inputs: Tensor, arguments: dict[str, Tensor]) -> States:
+        if self._head_is_separate:
             head = self.net.get_output_embeddings()  # type: ignore[operator]
-            states = self.net.base_model(inputs, **placed, **self._options)[0]  # type: ignore[operator]
-            cut = self._vocab_size
+            states = self.net.base_model(inputs, **arguments, **self._options)[0]  # type: ignore[operator]
+            vocab_size = self._vocab_size
             parameters = (*head.parameters(),)
-            return States(states, lambda some: head(some)[..., :cut], parameters, cut, plain_linear(head))
-        said = _outputs(self.net(inputs, **placed, **self._options), NOTHING)
-        return logits_alone(said.logits[..., : self._vocab_size])
+            return States(states, lambda rows: head(rows)[..., :vocab_size], parameters, vocab_size, plain_linear(head))
+        outputs = _outputs(self.net(inputs, **arguments, **self._options), NOTHING)
+        return logits_as_states(outputs.logits[..., : self._vocab_size])
 
-    def find_head(self, ask: Callable[[Callable[[States], Tensor]], Tensor]) -> None:
+    def detect_head(self, evaluate: Callable[[Callable[[States], Tensor]], Tensor]) -> None:
         """Detect whether the last layer on the base model's states returns the network's logits. If so, logits can be
         computed for some positions alone from now on.
 
         Some networks transform their logits, or the states before the last layer. They always compute all logits.
 
         Args:
-            ask: runs the model, which has its weights, on some tokens with the given `read`.
+            evaluate: runs the model, which has its weights, on some tokens with the given `reduce`.
         """
-        self.take_head_apart()
-        if not self._head_is_apart:
+        self.separate_head()
+        if not self._head_is_separate:
             return
         with torch.no_grad():
-            parts = ask(lambda said: said.head(said.states))
-            self._head_is_apart = False
-            whole = ask(lambda said: said.states)
-        self._head_is_apart = torch.equal(parts, whole)
+            partial = evaluate(lambda states: states.head(states.states))
+            self._head_is_separate = False
+            full = evaluate(lambda states: states.states)
+        self._head_is_separate = torch.equal(partial, full)
 
-    def take_head_apart(self) -> None:
+    def separate_head(self) -> None:
         """Compute logits for some positions alone, if the network names a last layer."""
         from transformers import PreTrainedModel
 
-        self._head_is_apart = isinstance(self.net, PreTrainedModel) and self.net.get_output_embeddings() is not None
+        self._head_is_separate = isinstance(self.net, PreTrainedModel) and self.net.get_output_embeddings() is not None
 
 
-def logits_alone(logits: Tensor) -> States:
+def logits_as_states(logits: Tensor) -> States:
     """States of a model without a separate head: the logits, with the identity as head."""
-    return States(logits, lambda some: some, (), logits.shape[-1])
+    return States(logits, lambda values: values, (), logits.shape[-1])
 
 
-def _asked(extras: frozenset[Extra]) -> dict[str, bool]:
+def _requests(extras: frozenset[Extra]) -> dict[str, bool]:
     """The arguments that request these outputs from transformers."""
     return {f"output_{extra}": True for extra in sorted(extras)}
 
@@ -161,11 +161,11 @@ def _asked(extras: frozenset[Extra]) -> dict[str, bool]:
 def _outputs(output: Any, extras: frozenset[Extra]) -> Outputs:
     logits = output if isinstance(output, Tensor) else output.logits
     assert isinstance(logits, Tensor)
-    found: dict[str, tuple[Tensor, ...]] = {extra: getattr(output, extra, None) or () for extra in extras}
-    for extra, value in found.items():
+    tensors: dict[str, tuple[Tensor, ...]] = {extra: getattr(output, extra, None) or () for extra in extras}
+    for extra, value in tensors.items():
         if not value:
-            raise ValueError(f"the model was asked for {extra} and gives none")
-    states, attentions = (tuple(map(_no_view, found.get(extra, ()))) for extra in ("hidden_states", "attentions"))
+            raise ValueError(f"the model returned no {extra}, which were requested")
+    states, attentions = (tuple(map(_no_view, tensors.get(extra, ()))) for extra in ("hidden_states", "attentions"))
     return Outputs(logits, states, attentions)
 
 

@@ -28,22 +28,22 @@ def language_config(config: Any) -> Any:
     return text if type(text) in AutoModelForCausalLM._model_mapping else config
 
 
-def taken_by(kind: type[Any], config: Any) -> Any:
+def class_config(network_class: type[Any], config: Any) -> Any:
     """The configuration that a network's class takes: the whole one, or its text part."""
     text = text_config(config)
-    return text if isinstance(text, kind.config_class) else config
+    return text if isinstance(text, network_class.config_class) else config
 
 
-def built_from(own: Any, whole: Any) -> Any:
+def auto_config(config: Any, loaded: Any) -> Any:
     """The configuration from which AutoModelForCausalLM builds a network: that of the network, or the composite one.
 
     Args:
-        own: the network's configuration.
-        whole: the configuration that the network was loaded with.
+        config: the network's configuration.
+        loaded: the configuration that the network was loaded with.
     """
     from transformers import AutoModelForCausalLM
 
-    return own if type(own) is type(whole) or type(own) in AutoModelForCausalLM._model_mapping else whole
+    return config if type(config) is type(loaded) or type(config) in AutoModelForCausalLM._model_mapping else loaded
 
 
 def language_model(net: Any) -> Any:
@@ -62,13 +62,13 @@ def language_model(net: Any) -> Any:
     if config is net.config:
         return net
     with torch.device("meta"):
-        alone = AutoModelForCausalLM.from_config(config)
-    body = [module for module in net.modules() if type(module) is type(alone.base_model)]
+        text_model = AutoModelForCausalLM.from_config(config)
+    body = [module for module in net.modules() if type(module) is type(text_model.base_model)]
     head = net.get_output_embeddings()
-    if len(body) != 1 or head is None or type(alone) is type(net):
-        raise ValueError(f"{type(net).__name__} has no {type(alone.base_model).__name__} with a head in one piece")
-    setattr(alone, alone.base_model_prefix, body[0])
-    alone.set_output_embeddings(head)
-    if lacking := [name for name, weight in alone.named_parameters() if weight.is_meta]:
-        raise ValueError(f"{type(net).__name__} has no {', '.join(lacking[:3])}")
-    return alone.train(net.training)
+    if len(body) != 1 or head is None or type(text_model) is type(net):
+        raise ValueError(f"{type(net).__name__} has no {type(text_model.base_model).__name__} with a head in one piece")
+    setattr(text_model, text_model.base_model_prefix, body[0])
+    text_model.set_output_embeddings(head)
+    if missing := [name for name, weight in text_model.named_parameters() if weight.is_meta]:
+        raise ValueError(f"{type(net).__name__} has no {', '.join(missing[:3])}")
+    return text_model.train(net.training)

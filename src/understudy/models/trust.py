@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import UnderstudyError
-from understudy.models.adapter_config import fits
+from understudy.models.adapter_config import adapters_match
 from understudy.models.facts import (
     ADAPTERS,
     ADAPTERS_CONFIG,
@@ -22,10 +22,10 @@ from understudy.models.facts import (
     TOKENIZER_FILES,
     Description,
     Facts,
-    about,
+    data_settings,
+    described_facts,
     read_description,
     read_facts,
-    shape_of,
 )
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Train
 from understudy.recipe.roles import CHAMPION, section_of
@@ -33,7 +33,7 @@ from understudy.store.files import read_json
 
 FACTORY = re.compile(r"[\w.]+:\w+")
 ABSENT = object()
-"""In place of a key's value: null is a value."""
+"""Stands for a missing key; null is a value."""
 
 
 def trusted_descriptions(
@@ -55,7 +55,7 @@ def trusted_descriptions(
         for role, section in sections.items()
     }
     for role in folders.keys() - sections.keys():
-        descriptions[role] = trusted_stranger(folders[role], models, descriptions.values())
+        descriptions[role] = trusted_champion(folders[role], models, descriptions.values())
     return {role: descriptions[role] for role in folders}
 
 
@@ -72,23 +72,23 @@ def trusted_description(folder: Path, model: Model, examples: Path, where: str) 
         UnderstudyError: the folder does not match the section.
     """
     facts = read_facts(examples)
-    found = _read(folder)
+    description = _read(folder)
     if isinstance(model, PretrainedModel):
-        _check_pretrained(found, model, facts, folder, where)
+        _check_pretrained(description, model, facts, folder, where)
     else:
         from understudy.models.describe import describe
 
         expected = json.loads(json.dumps(describe(model, facts, where)))
-        if found != expected:
-            raise _refusal(folder, f"is no {where} of this recipe ({_difference(found, expected)})")
+        if description != expected:
+            raise _refusal(folder, f"is no {where} of this recipe ({_difference(description, expected)})")
     _check_tokenizer(folder, examples)
-    return found
+    return description
 
 
 def check_delivered(folder: Path, model: Model, train: Train, examples: Path, where: str) -> None:
     """Compare the model files that ranks wrote with the recipe, as far as possible without torch and the model's code.
 
-    The ranks that evaluate a model compare all of it, but their results cannot be trusted either.
+    The ranks that evaluate the model compare everything, but their results cannot be trusted either.
 
     Args:
         folder: the model's files.
@@ -100,58 +100,61 @@ def check_delivered(folder: Path, model: Model, train: Train, examples: Path, wh
     Raises:
         UnderstudyError: the files name code that the recipe does not, or do not match it otherwise.
     """
-    facts, found = read_facts(examples), _read(folder)
+    facts, description = read_facts(examples), _read(folder)
     _check_tokenizer(folder, examples)
-    if not fits(folder, model, train.lora, facts):
+    if not adapters_match(folder, model, train.lora, facts):
         raise _refusal(folder, f"is not beside the adapters of {where} of this recipe ({ADAPTERS_CONFIG}, {ADAPTERS})")
     if isinstance(model, PretrainedModel):
-        _check_pretrained(found, model, facts, folder, where)
+        _check_pretrained(description, model, facts, folder, where)
         return
-    own: Mapping[str, object] = about(facts)
+    fact_values: Mapping[str, object] = described_facts(facts)
     if isinstance(model, FactoryModel):
-        rest, expected = "kwargs", {**own, "kind": "factory", "factory": model.factory}
+        section_key, expected = "kwargs", {**fact_values, "kind": "factory", "factory": model.factory}
     else:
-        rest, expected = "config", {**own, "kind": "transformers"}
-    said = {key: value for key, value in found.items() if key != rest}
-    if said != expected:
-        raise _refusal(folder, f"is no {where} of this recipe ({_difference(said, expected)})")
-    if not _fits(found, model, facts, folder):
-        raise _refusal(folder, f"has another {rest} than {where} of this recipe")
+        section_key, expected = "config", {**fact_values, "kind": "transformers"}
+    compared = {key: value for key, value in description.items() if key != section_key}
+    if compared != expected:
+        raise _refusal(folder, f"is no {where} of this recipe ({_difference(compared, expected)})")
+    if not _matches_section(description, model, facts, folder):
+        raise _refusal(folder, f"has another {section_key} than {where} of this recipe")
 
 
-def _fits(found: Mapping[str, Any], model: Model, facts: Facts, folder: Path) -> bool:
-    """Whether a factory's arguments are the recipe's, or a configuration is the architecture's and names no code."""
-    beside = read_json(folder / CONFIG)
+def _matches_section(description: Mapping[str, Any], model: Model, facts: Facts, folder: Path) -> bool:
+    """Whether a factory's arguments are the recipe's, or a configuration is of the right type and names no code."""
+    saved_config = read_json(folder / CONFIG)
     if isinstance(model, FactoryModel):
-        known, given = {**shape_of(facts), **model.kwargs}, found.get("kwargs")
-        fits = isinstance(given, dict) and {**known, **given} == known and {**given, **model.kwargs} == given
-        return fits and beside is None
-    config = found["config"]
-    named = isinstance(model, ArchitectureModel) and config.get("model_type") == model.type
-    return named and isinstance(beside, dict) and not [*_auto_maps(config), *_auto_maps(beside)]
+        allowed, kwargs = {**data_settings(facts), **model.kwargs}, description.get("kwargs")
+        matches = isinstance(kwargs, dict) and {**allowed, **kwargs} == allowed and {**kwargs, **model.kwargs} == kwargs
+        return matches and saved_config is None
+    config = description["config"]
+    is_same_type = isinstance(model, ArchitectureModel) and config.get("model_type") == model.type
+    return is_same_type and isinstance(saved_config, dict) and not [*_auto_maps(config), *_auto_maps(saved_config)]
 
 
-def trusted_stranger(folder: Path, models: Mapping[str, Model], ours: Iterable[Description]) -> Description:
+def trusted_champion(folder: Path, models: Mapping[str, Model], trusted: Iterable[Description]) -> Description:
     """The description of a champion, a saved model of another recipe. It may run this recipe's code only.
 
     Args:
         folder: the saved model's.
         models: the recipe's model sections, by their paths.
-        ours: trusted descriptions, whose code may run.
+        trusted: trusted descriptions, whose code may run.
 
     Raises:
         UnderstudyError: the description names other code.
     """
-    found = _read(folder)
+    description = _read(folder)
     factories = {model.factory for model in models.values() if isinstance(model, FactoryModel)}
-    if found["kind"] == "factory" and found["factory"] not in factories:
-        raise _code_refusal(f"{found['factory']}, which this recipe does not name")
-    if found["kind"] == "transformers" and _own_code(found) not in [(None, []), *map(_own_code, ours)]:
-        raise _code_refusal("code of its own, which no model of this recipe brings")
-    return found
+    if description["kind"] == "factory" and description["factory"] not in factories:
+        raise _code_refusal(f"{description['factory']}, which this recipe does not name")
+    if description["kind"] == "transformers" and _code_references(description) not in [
+        (None, []),
+        *map(_code_references, trusted),
+    ]:
+        raise _code_refusal("code of its own, which no model of this recipe has")
+    return description
 
 
-def _own_code(description: Mapping[str, Any]) -> tuple[object, list[object]]:
+def _code_references(description: Mapping[str, Any]) -> tuple[object, list[object]]:
     """A model's bundled code, and its configuration's references to code: in the folder, at any path, or on a hub."""
     return description.get("code"), list(_auto_maps(description.get("config")))
 
@@ -170,27 +173,27 @@ def _auto_maps(config: object) -> Iterator[object]:
 def _read(folder: Path) -> Description:
     """A folder's understudy.json; it is checked for a valid kind of model."""
     try:
-        found = read_description(folder)
-        known = found["kind"] == "factory" and bool(FACTORY.fullmatch(found["factory"]))
-        known = known or (found["kind"] == "transformers" and isinstance(found["config"], dict))
+        description = read_description(folder)
+        is_valid = description["kind"] == "factory" and bool(FACTORY.fullmatch(description["factory"]))
+        is_valid = is_valid or (description["kind"] == "transformers" and isinstance(description["config"], dict))
     except FileNotFoundError as error:
         raise _refusal(folder, "does not exist") from error
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise _refusal(folder, "says of no model what it is") from error
-    if not known:
-        raise _refusal(folder, "says of no model what it is")
-    return found
+        raise _refusal(folder, "does not describe a model") from error
+    if not is_valid:
+        raise _refusal(folder, "does not describe a model")
+    return description
 
 
-def _check_pretrained(found: Description, model: PretrainedModel, facts: Facts, folder: Path, where: str) -> None:
-    if found["kind"] != "transformers":
-        raise _refusal(folder, f"names the code {found['factory']}, and {where} is a pretrained model")
-    if "code" in found and not model.trust_remote_code:
-        raise _refusal(folder, f"brings code of its own, and {where} does not say trust_remote_code: true")
-    own = about(facts)
-    said = {key: value for key, value in own.items() if key not in ("mean", "std")}  # set by the model's files
-    if any(found.get(key) != value for key, value in said.items()):
-        raise _refusal(folder, "is of other examples")
+def _check_pretrained(description: Description, model: PretrainedModel, facts: Facts, folder: Path, where: str) -> None:
+    if description["kind"] != "transformers":
+        raise _refusal(folder, f"names the code {description['factory']}, and {where} is a pretrained model")
+    if "code" in description and not model.trust_remote_code:
+        raise _refusal(folder, f"has code of its own, and {where} does not set trust_remote_code: true")
+    values = described_facts(facts)
+    expected = {key: value for key, value in values.items() if key not in ("mean", "std")}  # set by the model's files
+    if any(description.get(key) != value for key, value in expected.items()):
+        raise _refusal(folder, "is a model of other examples")
 
 
 def same_tokenizer(*folders: Path) -> bool:
@@ -203,8 +206,8 @@ def _check_tokenizer(folder: Path, examples: Path) -> None:
     for name in TOKENIZER_FILES:
         if len({_bytes(folder / name), _bytes(examples / name)}) != 1:
             raise UnderstudyError(
-                f"{folder / name}: is not that of the examples. The model was not saved so; move its folder "
-                "away, and run again: it is made anew"
+                f"{folder / name}: differs from the examples' file. understudy did not save it like this: move the "
+                "folder away, and run again to create the model anew"
             )
 
 
@@ -212,10 +215,10 @@ def _bytes(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-def _difference(found: Mapping[str, object], expected: Mapping[str, object]) -> str:
+def _difference(description: Mapping[str, object], expected: Mapping[str, object]) -> str:
     """The first key in which two descriptions differ."""
-    for key in sorted(found.keys() | expected.keys()):
-        values = found.get(key, ABSENT), expected.get(key, ABSENT)
+    for key in sorted(description.keys() | expected.keys()):
+        values = description.get(key, ABSENT), expected.get(key, ABSENT)
         if values[0] != values[1]:
             return f"{key}: {_short(values[0])} instead of {_short(values[1])}"
     raise AssertionError("equal descriptions differ")
@@ -228,15 +231,15 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-def _refusal(folder: Path, why: str) -> UnderstudyError:
+def _refusal(folder: Path, reason: str) -> UnderstudyError:
     return UnderstudyError(
-        f"{folder / DESCRIPTION}: {why}, so nothing of it is run. The model was not saved so; move its folder "
-        "away, and run again: it is made anew"
+        f"{folder / DESCRIPTION}: {reason}, so none of its code runs. understudy did not save it like this: move the "
+        "folder away, and run again to create the model anew"
     )
 
 
-def _code_refusal(what: str) -> UnderstudyError:
+def _code_refusal(code: str) -> UnderstudyError:
     return UnderstudyError(
-        f"the champion runs {what}: a model in the registry does not decide what runs here. Give the alias champion "
-        "to a version that this recipe's code builds, remove the alias, or set register.model to another name"
+        f"the champion runs {code}: a model in the registry may not choose the code that runs here. Give the alias "
+        "champion to a version that this recipe's code builds, remove the alias, or set register.model to another name"
     )

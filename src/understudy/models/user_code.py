@@ -10,7 +10,7 @@ from importlib import machinery, util
 from pathlib import Path
 
 from understudy.imports import import_statements
-from understudy.models.architectures import meant
+from understudy.models.architectures import suggestion
 from understudy.revision import PACKAGE, distributions, version
 from understudy.store.files import sha256
 
@@ -34,9 +34,9 @@ class UserCode:
     def source(self) -> str:
         """A digest of the user's files, independent of their location."""
         lines = sorted(
-            f"{path.relative_to(own.parent)} {sha256(path.read_bytes())}\n"
-            for own in self.paths
-            for path in _files(own)
+            f"{file.relative_to(path.parent)} {sha256(file.read_bytes())}\n"
+            for path in self.paths
+            for file in _files(path)
         )
         return sha256("".join(lines).encode())
 
@@ -48,31 +48,31 @@ def user_code(module: str) -> UserCode:
         ModuleNotFoundError: there is no such module.
     """
     first = module.partition(".")[0]
-    todo, seen, own, libraries = [first], {*sys.stdlib_module_names, PACKAGE}, list[Path](), set[str]()
+    pending, visited, user_paths, libraries = [first], {*sys.stdlib_module_names, PACKAGE}, list[Path](), set[str]()
     imports_understudy = first == PACKAGE
-    while todo:
-        name = todo.pop()
+    while pending:
+        name = pending.pop()
         imports_understudy |= name == PACKAGE
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         paths = _locations(name)
         if not paths and name == first:
             raise ModuleNotFoundError(first)
         if any(_is_installed(path) for path in paths):
             libraries |= {name} & distributions().keys()
         else:
-            own += paths
-            todo += [imported for path in paths for file in _files(path) for imported in _imports_of(file)]
-    return UserCode(tuple(sorted(own)), frozenset(libraries), imports_understudy)
+            user_paths += paths
+            pending += [imported for path in paths for file in _files(path) for imported in _imports_of(file)]
+    return UserCode(tuple(sorted(user_paths)), frozenset(libraries), imports_understudy)
 
 
 def search_path(folder: Path) -> list[str]:
     """The import path of a recipe's factories, which comes before the environment's modules: the recipe's folder, to
     which its paths are relative, then the current one, then PYTHONPATH.
     """
-    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return list(dict.fromkeys([str(folder.absolute()), str(Path.cwd()), *filter(None, named)]))
+    python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return list(dict.fromkeys([str(folder.absolute()), str(Path.cwd()), *filter(None, python_path)]))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -92,7 +92,7 @@ def problem(factory: str, search_path: Sequence[str]) -> str:
         search_path: folders to search first.
     """
     module, _, name = factory.partition(":")
-    spec = _find(module, search_path)
+    spec = _find_spec(module, search_path)
     if isinstance(spec, str):
         return spec
     if not spec.has_location or not spec.origin or not spec.origin.endswith(".py"):
@@ -101,38 +101,40 @@ def problem(factory: str, search_path: Sequence[str]) -> str:
         tree = ast.parse(Path(spec.origin).read_bytes())
     except (SyntaxError, ValueError) as error:
         return f"{spec.origin} is no Python ({error})"
-    names = set(_bound(tree))
-    return "" if name in names or names & {"*", "__getattr__"} else f"{spec.origin} has no {name}{meant(name, names)}"
+    names = set(_bound_names(tree))
+    return (
+        "" if name in names or names & {"*", "__getattr__"} else f"{spec.origin} has no {name}{suggestion(name, names)}"
+    )
 
 
-def _find(module: str, search_path: Sequence[str]) -> machinery.ModuleSpec | str:
+def _find_spec(module: str, search_path: Sequence[str]) -> machinery.ModuleSpec | str:
     """A module's spec, without importing its packages; or the error message if there is no such module."""
-    outer, _, part = module.rpartition(".")
-    places = [*search_path, *sys.path]
-    if outer:
-        package = _find(outer, search_path)
-        if isinstance(package, str):
-            return package
-        places = list(package.submodule_search_locations or [])
-    spec = machinery.PathFinder.find_spec(module, places)
-    if spec is None and not outer:
+    package_name, _, part = module.rpartition(".")
+    folders = [*search_path, *sys.path]
+    if package_name:
+        package_spec = _find_spec(package_name, search_path)
+        if isinstance(package_spec, str):
+            return package_spec
+        folders = list(package_spec.submodule_search_locations or [])
+    spec = machinery.PathFinder.find_spec(module, folders)
+    if spec is None and not package_name:
         spec = util.find_spec(module)  # built in, or installed with its own finder
     if spec is not None:
         return spec
-    near = places if outer else search_path  # suggest only the user's modules, never netrc
-    modules = {path.stem for folder in near for path in Path(folder).glob("*.py")}
-    looked = "in the recipe's folder, in the current one, in PYTHONPATH or in this environment"
-    return f"there is no module {module} {looked}{meant(part, modules)}"
+    suggested_folders = folders if package_name else search_path  # suggest only the user's modules, never netrc
+    modules = {path.stem for folder in suggested_folders for path in Path(folder).glob("*.py")}
+    searched = "in the recipe's folder, in the current one, in PYTHONPATH or in this environment"
+    return f"there is no module {module} {searched}{suggestion(part, modules)}"
 
 
-def _bound(tree: ast.AST) -> Iterator[str]:
+def _bound_names(tree: ast.AST) -> Iterator[str]:
     """All names that a source may bind, at any depth; * for a star import."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
                 yield name
-            case ast.alias(name=name, asname=other):
-                yield other or name.partition(".")[0]
+            case ast.alias(name=name, asname=alias):
+                yield alias or name.partition(".")[0]
 
 
 def imported_libraries(code: Mapping[str, str]) -> set[str]:

@@ -8,12 +8,12 @@ from understudy.models.facts import WEIGHTS
 from understudy.store.files import read_json
 
 INDEX = f"{WEIGHTS}.index.json"
-ONE_OF = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 
 
-def holds_weights(name: str) -> bool:
-    """Whether a file of this name holds weights or their index."""
-    return name in {WEIGHTS, INDEX} or ONE_OF.fullmatch(name) is not None
+def is_weight_file(name: str) -> bool:
+    """Whether a file of this name contains weights or their index."""
+    return name in {WEIGHTS, INDEX} or SHARD.fullmatch(name) is not None
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
@@ -22,18 +22,18 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     Raises:
         UnderstudyError: the files are not those that the index names.
     """
-    found = {path.name for path in folder.iterdir() if holds_weights(path.name)}
-    if found == {WEIGHTS}:
+    present = {path.name for path in folder.iterdir() if is_weight_file(path.name)}
+    if present == {WEIGHTS}:
         return (folder / WEIGHTS,)
     index = read_json(folder / INDEX)
-    places = index.get("weight_map") if isinstance(index, dict) else None
-    named = {str(name) for name in places.values()} if isinstance(places, dict) else set()
-    if not named or WEIGHTS in named or {*named, INDEX} != found:
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    indexed = {str(name) for name in weight_map.values()} if isinstance(weight_map, dict) else set()
+    if not indexed or WEIGHTS in indexed or {*indexed, INDEX} != present:
         raise UnderstudyError(
-            f"{folder}: its weights are not in {WEIGHTS}, nor in those that {INDEX} names; move the folder "
+            f"{folder}: its weights are neither in {WEIGHTS} nor in the files that {INDEX} names; move the folder "
             "away, and run again"
         )
-    return tuple(folder / name for name in sorted(named))
+    return tuple(folder / name for name in sorted(indexed))
 
 
 def weight_bytes(folder: Path) -> int:

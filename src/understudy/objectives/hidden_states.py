@@ -7,6 +7,7 @@ from pydantic import Field
 
 from understudy.errors import InputError
 from understudy.recipe.objectives import Needs, TeacherObjective
+from understudy.recipe.roles import STUDENT, TEACHER
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor, nn
@@ -48,8 +49,8 @@ class HiddenStatesObjective(TeacherObjective):
         pairs = self._pairs(len(context.student.hidden_states) - 1, len(shapes.hidden_states) - 1)
         projections = nn.ModuleList()
         for at, (own, other) in enumerate(pairs):
-            positions, width = _shape(context.student, own, "student", f"{context.path}.layers[{at}]")
-            others, wanted = _shape(shapes, other, "teacher", f"{context.path}.layers[{at}]")
+            positions, width = _shape(context.student, own, STUDENT, f"{context.path}.layers[{at}]")
+            others, wanted = _shape(shapes, other, TEACHER, f"{context.path}.layers[{at}]")
             if positions != others:
                 raise InputError(
                     f"{context.path}: the student's layer {own} has {positions} positions, and the teacher's layer "

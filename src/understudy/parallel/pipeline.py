@@ -16,7 +16,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 from torch.distributed.tensor import DTensor
 
 from understudy.errors import InputError
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.parallel.layout import OutputSpec
 from understudy.parallel.stages import MicroBatch, Stage
 from understudy.recipe import Pipeline as Settings
@@ -161,7 +161,7 @@ def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, 
         if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
             # One rank's operations may have replicated it where the other's left it sharded.
             parameter.grad = gradient = gradient.redistribute(placements=parameter.placements)
-        gradient = kept(gradient)
+        gradient = local_tensor(gradient)
         theirs = torch.empty_like(gradient)
         sends = dist.P2POp(dist.isend, gradient.contiguous(), group=group, group_peer=other)
         for work in dist.batch_isend_irecv([sends, dist.P2POp(dist.irecv, theirs, group=group, group_peer=other)]):

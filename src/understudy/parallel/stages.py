@@ -262,7 +262,7 @@ class Stage(nn.Module):
         passing.examples, passing.received = len(micro_batch.inputs), received[0] if received else None
         read = micro_batch.read if self.is_last else lambda _: torch.zeros(())
         with micro_batch.context():
-            answer: Tensor = self.model(micro_batch.inputs, **micro_batch.placed, read=read)
+            answer: Tensor = self.model(micro_batch.inputs, **micro_batch.placed, reduce=read)
         sent, passing.sent, passing.received = passing.sent, None, None
         if self.is_last:
             return answer

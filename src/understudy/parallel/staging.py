@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 from torch.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagingOptions
 
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 
 PLAINLY = StagingOptions(
     use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=False
@@ -63,6 +63,6 @@ def with_buffers_copied(model: nn.Module, state: dict[str, Any]) -> dict[str, An
     changing = {buffer.untyped_storage().data_ptr() for buffer in model.buffers()}
 
     def changes(value: Any) -> bool:
-        return isinstance(value, Tensor) and kept(value).untyped_storage().data_ptr() in changing
+        return isinstance(value, Tensor) and local_tensor(value).untyped_storage().data_ptr() in changing
 
     return {name: value.clone() if changes(value) else value for name, value in state.items()}

@@ -30,7 +30,7 @@ def decided(recipe: Recipe, report: Callable[[str], None]) -> Recipe:
                 chosen = best_degrees(
                     job, hardware_table[kind], ranking(job.planned, job.placement(hardware_table[kind]), pool)
                 )
-                report(f"{job.planned.where}.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
+                report(f"{job.path}.train.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
                 recipe = with_strategy(recipe, job, chosen)
     return recipe
 
@@ -45,7 +45,7 @@ def best_degrees(job: Job, hardware: Hardware, ranked: Ranking) -> Degrees:
     if first.fits:
         return first.degrees
     message = lacking(job.planned, first, job.placement(hardware))
-    raise InputError(f"{job.planned.where}.strategy: nothing fits; the nearest: {message}")
+    raise InputError(f"{job.path}.train.strategy: nothing fits; the nearest: {message}")
 
 
 def nearest(job: Job, ranked: Ranking) -> Estimate:
@@ -57,7 +57,7 @@ def nearest(job: Job, ranked: Ranking) -> Estimate:
     if ranked.estimates:
         return ranked.estimates[0]
     reasons = "; ".join(dict.fromkeys(reason for _, reason in ranked.refused))
-    where = f"{job.planned.where}.strategy"
+    where = f"{job.path}.train.strategy"
     raise InputError(f"{where}: no degrees suit {job.nodes} x {job.processes} processes: {reasons}")
 
 

@@ -33,7 +33,7 @@ def refusal(planned: Planned, degrees: Degrees, per_node: int) -> str | None:
         return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {degrees.pp})"
     for path, reason in degree_conflicts((), train, degrees):
         return f"{'.'.join(map(str, path))}: {reason}"
-    for objective in planned.objectives:
+    for objective in planned.settings.objectives:
         for reason in objective.needs.conflicts(degrees, packed=keeps_apart(planned.examples.facts)):
             return f"student.distill.{objective.type}: {reason}"
     if degrees.tp > per_node:
@@ -62,7 +62,7 @@ def _of_sequences(planned: Planned, degrees: Degrees) -> str | None:
 
 def _of_the_teacher(planned: Planned, degrees: Degrees) -> str | None:
     try:
-        degrees.of_teacher(planned.teacher_shards)
+        degrees.of_teacher(planned.settings.teacher_shards)
     except ValueError as error:
         return f"teacher_shards: {error}"
     return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from understudy.models.build import tried_model
+from understudy.models.build import probe_model
 from understudy.models.facts import Description
 from understudy.objectives.objective import extras_of
 from understudy.parallel.blocks import blocks
@@ -57,7 +57,7 @@ def depth(description: Description, where: str) -> Depth | None:
     settings = AutoConfig.for_model(**config)
     setting = settings.attribute_map.get("num_hidden_layers", "num_hidden_layers")
     count = getattr(settings, setting, None)
-    with tried_model(description, where) as model:
+    with probe_model(description, where) as model:
         model_blocks = blocks(model)
     shapes = {tuple((name, weight.shape) for name, weight in block.named_parameters()) for block in model_blocks}
     each = [value for value in config.values() if isinstance(value, list) and len(value) == count]
@@ -72,10 +72,10 @@ Depths = tuple[Depth | None, Mapping[str, Depth | None]]
 
 def depths(planned: Planned) -> Depths:
     """The depths of a training's models; unknown where an objective compares their layers."""
-    if extras_of(planned.objectives):
+    if extras_of(planned.settings.objectives):
         return None, {}
     teachers = {name: depth(teacher, section_of(name)) for name, teacher in planned.teachers.items()}
-    return depth(planned.model, planned.where) if _trains_alike(planned.train.lora) else None, teachers
+    return depth(planned.model, planned.settings.train_path) if _trains_alike(planned.train.lora) else None, teachers
 
 
 def _trains_alike(lora: Lora | None) -> bool:
@@ -129,7 +129,7 @@ def _shares(planned: Planned, degrees: Degrees, model_depth: Depth) -> list[int]
     seen = laid_out(replace(planned, model=model_depth.cut(planned.model, FEW)), degrees)
     whole = replace(seen, blocks=seen.blocks[:1] * model_depth.blocks, costs=seen.costs[:1] * model_depth.blocks)
     shares = Counter[int]()
-    for rank, part in zip(ranks, boundaries(whole, len(ranks), planned.where), strict=True):
+    for rank, part in zip(ranks, boundaries(whole, len(ranks), planned.settings.train_path), strict=True):
         shares[rank] += len(part)
     return [shares[rank] for rank in range(degrees.pp)]
 

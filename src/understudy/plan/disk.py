@@ -31,7 +31,7 @@ class Disk:
 def disk(job: Job, estimate: Estimate) -> Disk:
     """A training's disk space in the store."""
     train = job.planned.train
-    model = weights_of(job.planned.model, job.planned.where).files
+    model = weights_of(job.planned.model, job.planned.settings.train_path).files
     count = saves(train)
     at_once = AT_ONCE if count is None else min(AT_ONCE, count)
     return Disk(model, job.checkpoint(estimate), at_once, model if train.keep_best else 0)

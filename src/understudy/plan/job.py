@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from understudy.graph import Node, trainings
+from understudy.jobs.trainings import training_settings
 from understudy.kube.quantities import amount
 from understudy.models.facts import Description
 from understudy.models.pretrained import Head
@@ -55,7 +56,7 @@ class Job:
     @property
     def path(self) -> str:
         """Its path in the recipe."""
-        return self.planned.where.removesuffix(".train")
+        return self.planned.settings.path
 
     def placement(self, hardware: Hardware) -> Placement:
         """The hardware, nodes and processes that it runs on."""
@@ -92,17 +93,8 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
     for node in trainings(recipe):
         if not node.training or node.is_control:
             continue
-        learner = recipe.learners[node.learner]
-        planned = Planned(
-            model=models[node.model],
-            teachers={name: models[section_of(name)] for name in node.teachers},
-            train=recipe.trainings[node.training].train,
-            objectives=recipe.objectives_of(node.training),
-            examples=examples,
-            where=f"{node.training}.train",
-            teacher_precision=learner.teacher_precision,
-            teacher_shards=learner.teacher_shards,
-        )
+        teachers = {name: models[section_of(name)] for name in node.teachers}
+        planned = Planned(training_settings(recipe, node), models[node.model], teachers, examples)
         yield _job(node, planned, recipe.resources.by_job[node.resources])
 
 

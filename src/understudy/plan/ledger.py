@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.plan.operation_cache import OperationCache
 
 Kind = Literal[
@@ -181,13 +181,13 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def mark(self, kind: Kind, tensors: Iterable[Tensor]) -> None:
         """Set the kind of tensors, regardless of the recorded kind."""
         for tensor in tensors:
-            if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
+            if (serial := self._serial.get(local_tensor(tensor).untyped_storage()._cdata)) is not None:
                 self._kinds[serial] = kind
 
     def assign(self, block: Block | None, tensors: Iterable[Tensor]) -> None:
         """Assign tensors to a block, regardless of the block that created them."""
         for tensor in tensors:
-            if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
+            if (serial := self._serial.get(local_tensor(tensor).untyped_storage()._cdata)) is not None:
                 self._blocks[serial] = block
 
     def forget(self) -> None:

@@ -7,6 +7,7 @@ Nothing here imports torch.
 from dataclasses import dataclass
 from typing import Literal
 
+from understudy.jobs.payload import TrainingSettings
 from understudy.recipe import Degrees, Optimizer, TeacherPrecision, Train
 
 AT_ONCE = 3
@@ -28,38 +29,30 @@ class Held:
     teacher: int
 
 
-def training_memory(
-    train: Train,
-    degrees: Degrees,
-    device: Literal["cpu", "cuda"],
-    teacher_precision: TeacherPrecision,
-    held: Held,
-    teacher_shards: int | None = None,
-) -> int:
+def training_memory(settings: TrainingSettings, degrees: Degrees, device: Literal["cpu", "cuda"], held: Held) -> int:
     """Lower bound of the nodes' memory in bytes, over all ranks of a training.
 
     The peak is while gradients exist, or while the last checkpoint is written, for which every rank copies its part.
 
     Args:
-        train: the recipe's settings.
+        settings: the training, from the recipe.
         degrees: its degrees; each of `dp_replicate` copies is complete, however it is sharded.
         device: where ranks compute. On GPUs, offloaded parameters and a checkpoint's copy are in the nodes' memory.
-        teacher_precision: of the teacher's weights.
         held: the weights.
-        teacher_shards: ranks that hold one copy of the teacher together.
     """
+    train = settings.train
     state, gradients = _state(train, held.model), _trained(train, held.model)
     if device == "cuda" and "parameters" not in train.offload:
         return degrees.dp_replicate * state
     model = degrees.dp_replicate * (state + max(state, gradients))
     if not held.teacher:  # a training without one may have degrees that teacher_shards does not divide
         return model
-    teacher_degrees = degrees.of_teacher(teacher_shards)
+    teacher_degrees = degrees.of_teacher(settings.teacher_shards)
     # Whole copies of the teacher beside a student in shards stay on the GPUs (Spread.for_questions).
     teachers = (
         teacher_degrees.dp_replicate if device == "cpu" or teacher_degrees == degrees or teacher_degrees.shards else 0
     )
-    return model + teachers * (held.teacher // SMALLER[teacher_precision])
+    return model + teachers * (held.teacher // SMALLER[settings.teacher_precision])
 
 
 def training_disk(train: Train, model: int) -> int:

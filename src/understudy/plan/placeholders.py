@@ -9,7 +9,7 @@ from understudy.data.loader import Indices
 from understudy.data.tokenizer import loaded, vocabulary_size
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts, keeps_apart, predicts_tokens
-from understudy.models.pretrained import Head, foreseen
+from understudy.models.pretrained import Head, expected_description
 from understudy.recipe import Model, PretrainedModel, Recipe
 from understudy.recipe.tasks import load
 
@@ -63,7 +63,7 @@ def description_of(model: Model, facts: Facts, where: str, head: Head) -> Descri
         InputError: the model is invalid, or its files are missing.
     """
     if isinstance(model, PretrainedModel):
-        return foreseen(model, facts, where, head)
+        return expected_description(model, facts, where, head)
     return describe(model, facts, where)
 
 

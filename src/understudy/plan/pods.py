@@ -7,13 +7,15 @@ from typing import Literal
 
 from understudy.errors import InputError
 from understudy.graph import EVALUATION, node_of, trainings
+from understudy.jobs.payload import TrainingSettings
+from understudy.jobs.trainings import training_settings
 from understudy.kube.quantities import amount
 from understudy.models.facts import Facts
 from understudy.plan.estimate import GIB
 from understudy.plan.lower_bounds import Held, evaluation_memory, training_memory
 from understudy.plan.placeholders import description_of, facts_of
 from understudy.plan.weights import weights_of
-from understudy.recipe import ArchitectureModel, Learner, Model, Recipe, Resources, Train, degrees
+from understudy.recipe import ArchitectureModel, Model, Recipe, Resources, Train, degrees
 from understudy.recipe.roles import section_of
 
 FEWEST_TOKENS, FEWEST_LABELS = 258, 2
@@ -63,9 +65,9 @@ def _each(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
     sizes = {path: _bytes(model, facts, path) for path, model in recipe.models.items()}
     for node in nodes:
         if node.training and (resources := limited.get(node.resources)):
-            train, learner = recipe.trainings[node.training].train, recipe.learners[node.learner]
+            settings = training_settings(recipe, node)
             held = Held(sizes[node.model], sum(sizes[section_of(name)] for name in node.teachers))
-            yield Need(node.resources, _state(train, resources), _training(learner, train, resources, held))
+            yield Need(node.resources, _state(settings.train, resources), _training(settings, resources, held))
     evaluation = node_of(recipe, EVALUATION).resources
     if resources := limited.get(evaluation):
         models = sum(sizes[node.model] for node in nodes)
@@ -73,10 +75,9 @@ def _each(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
         yield Need(evaluation, "all models' weights", evaluation_memory(spread, _device(resources), models))
 
 
-def _training(learner: Learner, train: Train, resources: Resources, held: Held) -> int:
-    mesh_degrees = degrees(train.strategy, resources.nodes, resources.processes)
-    precision, shards = learner.teacher_precision, learner.teacher_shards
-    return training_memory(train, mesh_degrees, _device(resources), precision, held, shards)
+def _training(settings: TrainingSettings, resources: Resources, held: Held) -> int:
+    mesh_degrees = degrees(settings.train.strategy, resources.nodes, resources.processes)
+    return training_memory(settings, mesh_degrees, _device(resources), held)
 
 
 def _state(train: Train, resources: Resources) -> str:

@@ -69,7 +69,7 @@ def estimated(planned: Planned, degrees: Degrees, placement: Placement, model_de
     if train.precision not in ("auto", *hardware.tflops):
         kinds = ", ".join(hardware.tflops)
         problem = f"the hardware does not compute in {train.precision}, but in {kinds}; use one of those"
-        raise InputError(f"{planned.where}.precision: {problem}")
+        raise InputError(f"{planned.settings.train_path}.precision: {problem}")
     able = "bf16" in hardware.tflops and hardware.is_gpu
     precision = {"auto": "bf16" if able else "fp32", "fp8": BESIDE_FLOAT8}.get(train.precision, train.precision)
     device = "cuda" if hardware.is_gpu else "cpu"

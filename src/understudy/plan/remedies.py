@@ -25,7 +25,7 @@ class Remedy:
 def remedy(planned: Planned, miss: Estimate, placement: Placement) -> Remedy | None:
     """The first change of the recipe that makes a training fit; None if none is enough."""
     for change, train, degrees in _changes(planned.train, miss.degrees):
-        changed = replace(planned, train=train)
+        changed = replace(planned, settings=replace(planned.settings, train=train))
         if refusal(changed, degrees, placement.processes):
             continue
         try:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.plan.ledger import Block, Kind, Ledger, Peak
 
 
@@ -75,7 +75,7 @@ class Repeated:
         return Further(
             self._waiting(peak),
             between.blocks.get((self._list, 1), Counter[Kind]()).total(),
-            sum(kept(tensor).nbytes for tensor in weights),
+            sum(local_tensor(tensor).nbytes for tensor in weights),
             round(work.flops * times),
             Counter({which: round(size * times) for which, size in work.traffic.items()}),
         )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.models.build import tried_model
+from understudy.models.build import probe_model
 from understudy.models.facts import Description, predicts_tokens
 from understudy.plan.weights import weights_of
 from understudy.recipe import EvaluatePrecision
@@ -46,7 +46,7 @@ def _cache(description: Description, where: str) -> int | None:
         return 0
     if description["kind"] == "factory" or description.get("code"):
         return None
-    with tried_model(description, where) as model, torch.no_grad():
+    with probe_model(description, where) as model, torch.no_grad():
         outputs = model.get_submodule("net").eval()(torch.zeros(1, description["sequence_length"], dtype=torch.int64))
     cached = [tensor for name, value in outputs.items() if name not in ("loss", "logits") for tensor in _tensors(value)]
     return sum(4 * tensor.numel() for tensor in cached if tensor.is_floating_point())

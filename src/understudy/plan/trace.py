@@ -17,11 +17,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from understudy.data.loader import part_width
 from understudy.errors import InputError
+from understudy.jobs.payload import TrainingSettings
 from understudy.models.adapters import add_adapters
-from understudy.models.build import undrawn_model
+from understudy.models.build import uninitialized_model
 from understudy.models.facts import Description, keeps_apart, output_size
-from understudy.models.float8 import in_float8
-from understudy.models.parts import kept
+from understudy.models.float8 import convert_to_float8
+from understudy.models.parts import local_tensor
 from understudy.models.tasks import TextModel
 from understudy.objectives.objective import Context, Objective, extras_of, objective
 from understudy.parallel.apply import Spread
@@ -36,7 +37,7 @@ from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.repeated import Further, Repeated
 from understudy.plan.simulation import simulated_rank
 from understudy.plan.trial import try_model, try_names
-from understudy.recipe import Degrees, Objectives, TeacherPrecision, Train
+from understudy.recipe import Degrees, Train
 from understudy.recipe.objectives import Extra
 from understudy.recipe.roles import learner_of, section_of
 from understudy.teachers.in_memory import ModelTeacher
@@ -61,18 +62,18 @@ _layouts: dict[tuple[str, str, tuple[int, ...]], Layout] = {}
 
 @dataclass(frozen=True)
 class Planned:
-    """A training, as a recipe describes it."""
+    """A training, with descriptions of its models and placeholders for its data."""
 
+    settings: TrainingSettings
     model: Description
     teachers: Mapping[str, Description]
     """By name, in the recipe's order."""
-    train: Train
-    objectives: Objectives
     examples: PlaceholderExamples
-    where: str
-    """The training's path in the recipe."""
-    teacher_precision: TeacherPrecision = "fp32"
-    teacher_shards: int | None = None
+
+    @property
+    def train(self) -> Train:
+        """The settings of the loop."""
+        return self.settings.train
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ def trace(
         InputError: the model cannot be spread with these degrees, or a part of it is offloaded.
     """
     if planned.train.offload:
-        raise InputError(f"{planned.where}.offload: offloaded memory is not planned; leave it out to plan")
+        where = f"{planned.settings.train_path}.offload"
+        raise InputError(f"{where}: offloaded memory is not planned; leave it out to plan")
     facts = planned.examples.facts
     vocabulary = output_size(facts)
     ledger = Ledger(vocabulary, GRAIN[device])
@@ -139,27 +141,28 @@ def laid_out(planned: Planned, degrees: Degrees) -> Layout:
 def _layout(planned: Planned, spread: Spread) -> Layout:
     """Computed once for each model and sequence length; other degrees do not change it."""
     shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
-    key = json.dumps(planned.model, sort_keys=True), planned.where, tuple(shown.shape)
+    where = planned.settings.train_path
+    key = json.dumps(planned.model, sort_keys=True), where, tuple(shown.shape)
     if key not in _layouts:
-        _layouts[key] = layout(undrawn_model(planned.model, planned.where), shown, planned.where)
+        _layouts[key] = layout(uninitialized_model(planned.model, where), shown, where)
     return _layouts[key]
 
 
 def _try_models(planned: Planned, spread: Spread) -> Context:
     """The context of the training's objective, after a trial of its models."""
-    section, extras = planned.where.removesuffix(".train"), extras_of(planned.objectives)
-    student = try_model(planned.model, planned.examples, extras, section, spread, planned.train)
+    section, objectives = planned.settings.path, planned.settings.objectives
+    student = try_model(planned.model, planned.examples, extras_of(objectives), section, spread, planned.train)
     teachers = {
-        name: try_model(teacher, planned.examples, extras, learner_of(name), spread, None)
+        name: try_model(teacher, planned.examples, extras_of(objectives), learner_of(name), spread, None)
         for name, teacher in planned.teachers.items()
     }
     context = Context(planned.train, SEED, student, teachers, f"{section}.distill")
-    try_names(planned.model, objective(planned.objectives, context), planned.train, section)
+    try_names(planned.model, objective(objectives, context), planned.train, section)
     return context
 
 
 def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:
-    student_objective = objective(planned.objectives, context)
+    student_objective = objective(planned.settings.objectives, context)
     seen = _learner(planned, student_objective, spread, ledger, even=even)
     parameters, learner = seen.parameters, seen.learner
     chosen = optimizer(parameters, planned.train.optimizer)
@@ -193,7 +196,7 @@ def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, 
         between.bytes,
         round(ledger.flops * count / traced),
         {which: round(size * count / traced) for which, size in ledger.traffic.items()},
-        sum(kept(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
+        sum(local_tensor(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
         sum((each.further(peak, between, chosen.state, count / traced) for each in student_blocks), Further()),
         {name: each.further(peak, between, None, count / traced) for name, each in teacher_blocks.items()},
     )
@@ -215,13 +218,13 @@ class _Models:
 
 def _learner(planned: Planned, student_objective: Objective, spread: Spread, ledger: Ledger, *, even: bool) -> _Models:
     """The rank's part of the model, and the learner over all ranks."""
-    train, where = planned.train, planned.where
-    model = undrawn_model(planned.model, where)
+    train, where = planned.train, planned.settings.train_path
+    model = uninitialized_model(planned.model, where)
     staged = None
     if train.lora:
         add_adapters(model, train.lora, where)
     if train.precision == "fp8":
-        in_float8(model, where)
+        convert_to_float8(model, where)
     if spread.degrees.pp > 1:
         stage_layout = _layout(planned, spread)
         if even:
@@ -280,12 +283,12 @@ def _teachers(
 ) -> tuple[list[Teacher], dict[str, list[nn.Module]]]:
     """The teachers, and their blocks by name."""
     teachers, teacher_blocks = list[Teacher](), {}
-    learner = planned.where.partition(".stages")[0].removesuffix(".train")
+    settings = planned.settings
     for name, description in planned.teachers.items():
-        whole = undrawn_model(description, section_of(name))
+        whole = uninitialized_model(description, section_of(name))
         with _disable_current_modes():  # its meshes need real tensors of ranks
-            inference = spread_of_teacher(spread, planned.teacher_shards, learner)
-        model = teacher_over_ranks(whole, inference, planned.teacher_precision, learner=learner)
+            inference = spread_of_teacher(spread, settings.teacher_shards, settings.learner)
+        model = teacher_over_ranks(whole, inference, settings.teacher_precision, learner=settings.learner)
         _allow_partial_head(model)
         ledger.mark("teacher", model.parameters())
         teachers.append(ModelTeacher(model, extras))
@@ -296,7 +299,7 @@ def _teachers(
 def _allow_partial_head(model: nn.Module) -> None:
     """Let the head run on some positions alone: the check for it compares values, which FakeTensors lack."""
     if isinstance(model, TextModel):
-        model.take_head_apart()
+        model.separate_head()
 
 
 def _part(examples: PlaceholderExamples, width: int, ledger: Ledger) -> Part:

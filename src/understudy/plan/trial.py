@@ -4,7 +4,7 @@ import json
 
 from torch import nn
 
-from understudy.models.build import undrawn_model
+from understudy.models.build import uninitialized_model
 from understudy.models.facts import Description
 from understudy.models.outputs import OutputShapes
 from understudy.parallel.apply import Spread
@@ -49,7 +49,7 @@ def try_model(
     key = json.dumps([description, examples.facts, sorted(extras), split and [split.tensor_plan]], sort_keys=True)
     if key not in _tried:
         where = f"{section}.model"
-        model = undrawn_model(description, where)
+        model = uninitialized_model(description, where)
         if split:
             model = spread.over_ranks(model, split.tensor_plan, f"{section}.train", NONE)
         _tried[key] = check_shapes(model, examples, description, spread.device, where, extras)
@@ -72,5 +72,5 @@ def try_names(description: Description, learned: nn.Module, train: Train, sectio
     parameters = [name for name, _ in learned.named_parameters()]
     key = json.dumps([description, named, parameters], sort_keys=True)
     if key not in _named and any(named):
-        check_names(undrawn_model(description, f"{section}.model"), learned, train, f"{section}.train")
+        check_names(uninitialized_model(description, f"{section}.model"), learned, train, f"{section}.train")
         _named.add(key)

@@ -9,16 +9,16 @@ import yaml as pyyaml
 from understudy.errors import InputError
 from understudy.recipe import yaml
 from understudy.recipe.file import from_values
-from understudy.recipe.yaml import Place, Value
+from understudy.recipe.yaml import KeyPath, Value
 from understudy.store.files import write_whole
 
 
-def rewrite(path: Path, values: Mapping[Place, Value]) -> None:
+def rewrite(path: Path, values: Mapping[KeyPath, Value]) -> None:
     """Change values in a recipe's file: all of them, or nothing.
 
     Args:
-        path: of a recipe that is valid with the overrides of this run.
-        values: by their path.
+        path: the file of a recipe that is valid with the overrides of this run.
+        values: new values by path.
 
     Raises:
         InputError: a value cannot be changed alone, the file would be invalid without overrides, or it cannot be
@@ -26,11 +26,11 @@ def rewrite(path: Path, values: Mapping[Place, Value]) -> None:
         UnderstudyError: the disk is full.
     """
     text = path.read_bytes().decode()
-    for place, value in values.items():
-        changed = with_value(text, place, value)
+    for key_path, value in values.items():
+        changed = with_value(text, key_path, value)
         if changed is None:
             raise InputError(
-                f"{path}: {'.'.join(map(str, place))} cannot be changed alone; write {value} there yourself"
+                f"{path}: {'.'.join(map(str, key_path))} cannot be changed alone; write {value} there yourself"
             )
         text = changed
     data = yaml.parse(text).data
@@ -45,23 +45,23 @@ def rewrite(path: Path, values: Mapping[Place, Value]) -> None:
     write_whole(path.resolve(), text.encode())
 
 
-def with_value(text: str, place: Place, value: Value) -> str | None:
+def with_value(text: str, path: KeyPath, value: Value) -> str | None:
     """The text with another value at a path, whose section exists.
 
     Args:
         text: the YAML of a recipe, without errors.
-        place: the path; its last key is added if it is missing.
+        path: the value's path; its last key is added if it is missing.
         value: written on one line.
 
     Returns:
-        The new text; None if that value cannot be changed alone, such as behind an alias.
+        The new text; None if the value cannot be changed alone, for example behind an alias.
     """
     section: Any = pyyaml.compose(text, Loader=pyyaml.SafeLoader)
-    for key in place[:-1]:
+    for key in path[:-1]:
         section = _child(section, key)
     if not isinstance(section, pyyaml.MappingNode) or not section.value:
         return None
-    old = _child(section, place[-1])
+    old = _child(section, path[-1])
     words = _flow(value)
     if old is not None:
         changed = text[: old.start_mark.index] + words + text[_end(old) :]
@@ -69,8 +69,8 @@ def with_value(text: str, place: Place, value: Value) -> str | None:
         start = section.value[0][0].start_mark
         line_end = "\r\n" if "\r\n" in text else "\n"
         next_key = ", " if section.flow_style else line_end + " " * start.column
-        changed = f"{text[: start.index]}{place[-1]}: {words}{next_key}{text[start.index :]}"
-    return changed if yaml.parse(changed).data == _with(yaml.parse(text).data, place, value) else None
+        changed = f"{text[: start.index]}{path[-1]}: {words}{next_key}{text[start.index :]}"
+    return changed if yaml.parse(changed).data == _with(yaml.parse(text).data, path, value) else None
 
 
 def _child(section: Any, key: str | int) -> Any:
@@ -93,9 +93,9 @@ def _flow(value: Value) -> str:
     return words.removesuffix("\n").removesuffix("\n...")
 
 
-def _with(data: Value, place: Place, value: Value) -> Value:
-    if not place:
+def _with(data: Value, path: KeyPath, value: Value) -> Value:
+    if not path:
         return value
     assert isinstance(data, dict)
-    key = str(place[0])
-    return {**data, key: _with(data.get(key), place[1:], value)}
+    key = str(path[0])
+    return {**data, key: _with(data.get(key), path[1:], value)}

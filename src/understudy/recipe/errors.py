@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pydantic_core import ErrorDetails
 
+from understudy.recipe.key_path import KeyPath, find
 from understudy.recipe.models import FACTORY, MODEL_KEYS
-from understudy.recipe.places import Place, find
 from understudy.recipe.schema import NAME, QUANTITY, Recipe
 
 EXPECTED = {
@@ -51,39 +51,39 @@ ELSEWHERE = {
 """Keys that users expect beside their section."""
 
 
-def explanations(errors: Sequence[ErrorDetails]) -> list[tuple[Place, str]]:
+def explanations(errors: Sequence[ErrorDetails]) -> list[tuple[KeyPath, str]]:
     """The path of each error, and the fix; one error for all types that a value may have."""
-    found: list[tuple[Place, str]] = []
+    explained: list[tuple[KeyPath, str]] = []
     for error in errors:
-        place, words = explain(error)
+        path, text = explain(error)
         got = f", got {shown(error['input'])}"
-        before = found[-1][1] if found and found[-1][0] == place else ""
-        if all(each.startswith("expected ") and got in each for each in (before, words)):
-            (first, _, hint), (second, _, other_hint) = before.partition(got), words.partition(got)
-            found[-1] = place, f"{first} or {second.removeprefix('expected ')}{got}{hint}{other_hint}"
+        previous = explained[-1][1] if explained and explained[-1][0] == path else ""
+        if all(message.startswith("expected ") and got in message for message in (previous, text)):
+            (first, _, hint), (second, _, other_hint) = previous.partition(got), text.partition(got)
+            explained[-1] = path, f"{first} or {second.removeprefix('expected ')}{got}{hint}{other_hint}"
         else:
-            found.append((place, words))
-    return found
+            explained.append((path, text))
+    return explained
 
 
-def explain(error: ErrorDetails) -> tuple[Place, str]:
+def explain(error: ErrorDetails) -> tuple[KeyPath, str]:
     """The path of an error, as the user writes it, and the fix."""
     location, context = find(Recipe, error["loc"]), error.get("ctx", {})
     match error["type"]:
         case "union_tag_not_found":
             words = f"required, but missing; one of {', '.join(location.members)}"
-            return (*location.place, _unquoted(context["discriminator"])), words
+            return (*location.path, _unquoted(context["discriminator"])), words
         case "union_tag_invalid":
             words = _choice(context["expected_tags"], context["tag"])
-            return (*location.place, _unquoted(context["discriminator"])), words
+            return (*location.path, _unquoted(context["discriminator"])), words
         case "extra_forbidden":
-            key = str(location.place[-1])
-            kinds = [kind for kind in MODEL_KEYS.values() if kind in location.known]
-            if location.place[-2:-1] == ("model",) and key in MODEL_KEYS.values() and kinds:
-                return location.place, f"the model has {kinds[0]} already; {REPLACE}"
-            return location.place, _unknown(key, location.known)
+            key = str(location.path[-1])
+            kinds = [kind for kind in MODEL_KEYS.values() if kind in location.allowed_keys]
+            if location.path[-2:-1] == ("model",) and key in MODEL_KEYS.values() and kinds:
+                return location.path, f"the model has {kinds[0]} already; {REPLACE}"
+            return location.path, _unknown(key, location.allowed_keys)
         case _:
-            return location.place, reason(error)
+            return location.path, reason(error)
 
 
 def reason(error: ErrorDetails) -> str:
@@ -122,14 +122,14 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _unknown(key: str, known: Sequence[str]) -> str:
-    if RENAMED.get(key) in known:
+def _unknown(key: str, allowed: Sequence[str]) -> str:
+    if RENAMED.get(key) in allowed:
         return f"unknown key; it is called {RENAMED[key]} now"
-    if (place := ELSEWHERE.get(key, "")).partition(".")[0] in known:
-        return f"unknown key; did you mean {place}?"
-    if near := difflib.get_close_matches(key, known, n=1):
+    if (suggestion := ELSEWHERE.get(key, "")).partition(".")[0] in allowed:
+        return f"unknown key; did you mean {suggestion}?"
+    if near := difflib.get_close_matches(key, allowed, n=1):
         return f"unknown key; did you mean {near[0]}?"
-    return f"unknown key; known here: {', '.join(known)}"
+    return f"unknown key; known here: {', '.join(allowed)}"
 
 
 def _choice(expected: str, value: object) -> str:

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from understudy.errors import InputError
 from understudy.recipe import yaml
 from understudy.recipe.errors import explanations
-from understudy.recipe.learners import paths_of, place_of
+from understudy.recipe.key_path import Conflict
+from understudy.recipe.learners import paths_of, to_key_path
 from understudy.recipe.overrides import Override, apply, override
-from understudy.recipe.places import Conflict
 from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.recipe.rules import conflicts
 from understudy.recipe.schema import Recipe, Student
-from understudy.recipe.yaml import Place, Value, Values
+from understudy.recipe.yaml import KeyPath, Value, Values
 
 # Values that may be paths. The data's always is; the others may be hub ids.
 DATA = ("data", "source", "path")
@@ -34,37 +34,37 @@ class Source:
 
     name: str
     """The file, or the name of another source."""
-    lines: Mapping[Place, int]
+    lines: Mapping[KeyPath, int]
     """The line of every key and list item in the file."""
     changes: Sequence[Override]
 
-    def error(self, found: Iterable[Conflict]) -> InputError:
-        """All problems as one error: a line for each, in the file's order, and those of overrides at the end."""
-        located = [(*self._locate(place), _words(place, text)) for place, text in found]
-        return InputError("\n".join(f"{where}: {words}{also}" for _, where, also, words in sorted(located)))
+    def error(self, problems: Iterable[Conflict]) -> InputError:
+        """All problems as one error, a line each: in the file's order, those of overrides last."""
+        located = [(*self._locate(path), _words(path, text)) for path, text in problems]
+        return InputError("\n".join(f"{location}: {words}{note}" for _, location, note, words in sorted(located)))
 
     def located(self, text: str) -> str:
         """A step's message, with file and line added to each line that begins with a path in the recipe."""
         lines = []
         for line in text.splitlines():
-            place, colon, words = line.partition(": ")
-            keys = place_of(place)
-            known = colon and keys[0] in SECTIONS
-            lines.append(str(self.error([(keys, words)])) if known else line)
+            path, colon, words = line.partition(": ")
+            key_path = to_key_path(path)
+            is_path = colon and key_path[0] in SECTIONS
+            lines.append(str(self.error([(key_path, words)])) if is_path else line)
         return "\n".join(lines)
 
-    def _locate(self, place: Place) -> tuple[int, str, str]:
-        """The sort key and the override or line of a place, and the overrides that changed something inside it."""
+    def _locate(self, path: KeyPath) -> tuple[int, str, str]:
+        """The sort key of a path, the override or line that sets it, and a note on overrides inside it."""
         for change in reversed(self.changes):
-            if change.decides(place):
+            if change.decides(path):
                 return sys.maxsize, change.label, ""
-        deeper = [change for change in self.changes if change.place[: len(place)] == place]
-        inside = [change.label for change in deeper] if place else []
-        if inside and self.lines and place not in self.lines:  # overrides created it: the file has no such key
+        deeper = [change for change in self.changes if change.path[: len(path)] == path]
+        inside = [change.label for change in deeper] if path else []
+        if inside and self.lines and path not in self.lines:  # overrides created it: the file has no such key
             return sys.maxsize, ", ".join(inside), ""
         # A key that the file leaves out has no line. That of the innermost section around it shows where it belongs.
-        outwards = (place[:end] for end in range(len(place), -1, -1))
-        line = next((self.lines[around] for around in outwards if around in self.lines), 0)
+        outwards = (path[:end] for end in range(len(path), -1, -1))
+        line = next((self.lines[section_path] for section_path in outwards if section_path in self.lines), 0)
         return line, f"{self.name}:{line}" if line else self.name, f" (with {', '.join(inside)})" if inside else ""
 
 
@@ -79,10 +79,10 @@ class Written:
 class Refused(InputError):
     """A recipe that its schema or its rules refuse."""
 
-    def __init__(self, source: Source, problems: Sequence[Conflict], rest: Recipe | None) -> None:
+    def __init__(self, source: Source, problems: Sequence[Conflict], partial: Recipe | None) -> None:
         super().__init__(str(source.error(problems)))
         self.source, self.problems = source, problems
-        self.rest = rest
+        self.partial = partial
         """The recipe without the wrong values, if it is complete: further checks run on it, and all report together."""
 
 
@@ -98,7 +98,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Written:
     """
     document = yaml.parse(_text(path))
     if document.problems:
-        raise InputError("\n".join(f"{path}:{p.line}: {_words(p.place, p.text)}" for p in document.problems))
+        raise InputError("\n".join(f"{path}:{p.line}: {_words(p.path, p.text)}" for p in document.problems))
     if not isinstance(document.data, dict):
         raise InputError(f"{path}: a recipe is a section with the keys {', '.join(_required())}, ...; see recipes/")
     changes = apply(document.data, [override(text, "--set ") for text in overrides])
@@ -106,20 +106,20 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Written:
     return _checked(document.data, Source(str(path), document.lines, changes))
 
 
-def read_values(values: Mapping[str, object], overrides: Sequence[str], where: str) -> Written:
+def read_values(values: Mapping[str, object], overrides: Sequence[str], name: str) -> Written:
     """Check a recipe that was read before, with overrides.
 
     Args:
         values: the recipe as plain data.
         overrides: "a.b.c=value", the value in YAML.
-        where: the name of the values in an error.
+        name: of the values, for errors.
 
     Raises:
         InputError: with one line per problem.
     """
     data = json.loads(json.dumps(values))
     changes = apply(data, [override(text, "overrides ") for text in overrides])
-    return _checked(data, Source(where, {}, changes))
+    return _checked(data, Source(name, {}, changes))
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -127,9 +127,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return read(path, overrides).recipe
 
 
-def from_values(values: Mapping[str, object], overrides: Sequence[str], where: str) -> Recipe:
+def from_values(values: Mapping[str, object], overrides: Sequence[str], name: str) -> Recipe:
     """The recipe of read_values()."""
-    return read_values(values, overrides, where).recipe
+    return read_values(values, overrides, name).recipe
 
 
 def dump(recipe: Recipe) -> str:
@@ -185,16 +185,16 @@ def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
     named = [("teachers", name, *MODEL) for name in (teachers if isinstance(teachers, dict) else ())]
     data_sets = data.get("data_sets")
     paths = {DATA, *(("data_sets", name, *DATA[1:]) for name in (data_sets if isinstance(data_sets, dict) else ()))}
-    for place in (*paths, TOKENIZER, (TEACHER, *MODEL), (STUDENT, *MODEL), *named):
+    for path in (*paths, TOKENIZER, (TEACHER, *MODEL), (STUDENT, *MODEL), *named):
         section: Value = data
-        for key in place[:-1]:
+        for key in path[:-1]:
             section = section.get(key) if isinstance(section, dict) else None
-        value = section.get(place[-1]) if isinstance(section, dict) else None
+        value = section.get(path[-1]) if isinstance(section, dict) else None
         if not isinstance(section, dict) or not isinstance(value, str) or not value:
             continue
-        start = Path() if any(change.decides(place) for change in changes) else folder
-        if place in paths or _is_path(value, start):
-            section[place[-1]] = os.path.normpath(start.absolute() / os.path.expanduser(value))
+        start = Path() if any(change.decides(path) for change in changes) else folder
+        if path in paths or _is_path(value, start):
+            section[path[-1]] = os.path.normpath(start.absolute() / os.path.expanduser(value))
 
 
 def _is_path(value: str, start: Path) -> bool:
@@ -203,9 +203,9 @@ def _is_path(value: str, start: Path) -> bool:
 
 
 def _checked(data: Values, source: Source) -> Written:
-    recipe, found = _validated(data)
-    if recipe is None or found:
-        raise Refused(source, found, recipe or _without(data, found))
+    recipe, problems = _validated(data)
+    if recipe is None or problems:
+        raise Refused(source, problems, recipe or _without(data, problems))
     return Written(completed(recipe), source)
 
 
@@ -219,18 +219,18 @@ def _validated(data: Values) -> tuple[Recipe | None, list[Conflict]]:
     return recipe, list(conflicts(recipe))
 
 
-def _without(data: Values, found: Iterable[Conflict]) -> Recipe | None:
+def _without(data: Values, problems: Iterable[Conflict]) -> Recipe | None:
     """The recipe without its wrong values; None if something is missing then."""
-    left: Values = json.loads(json.dumps(data))
-    for place, _ in found:
-        section: Value = left
-        for key in place[:-1]:
+    remaining: Values = json.loads(json.dumps(data))
+    for path, _ in problems:
+        section: Value = remaining
+        for key in path[:-1]:
             section = section.get(str(key)) if isinstance(section, dict) else None
-        if place and isinstance(section, dict):
-            section.pop(str(place[-1]), None)
-    return _validated(left)[0]
+        if path and isinstance(section, dict):
+            section.pop(str(path[-1]), None)
+    return _validated(remaining)[0]
 
 
-def _words(place: Place, text: str) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)[1:]
-    return f"{path}: {text}" if path else text
+def _words(path: KeyPath, text: str) -> str:
+    location = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)[1:]
+    return f"{location}: {text}" if location else text

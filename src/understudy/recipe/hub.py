@@ -1,16 +1,16 @@
-"""The hub ids in a recipe: only steps with one need a way out of the cluster."""
+"""The hub ids in a recipe: only steps with one need access to networks outside the cluster."""
 
 from understudy.recipe.models import PretrainedModel
 from understudy.recipe.schema import Recipe
 
 FOLDERS = ("/", ".", "~")
-"""Prefixes of paths of folders; a recipe that was read from a file has absolute ones."""
+"""Prefixes of folder paths; in a recipe that was read from a file, paths are absolute."""
 TOKENIZER = "data.text.tokenizer"
 
 
 def hub_ids(recipe: Recipe) -> dict[str, str]:
     """Hub ids by their path in the recipe."""
-    named = {where: model.pretrained for where, model in recipe.models.items() if isinstance(model, PretrainedModel)}
+    ids = {path: model.pretrained for path, model in recipe.models.items() if isinstance(model, PretrainedModel)}
     if recipe.takes("data.text") and recipe.text.tokenizer.pretrained:
-        named[TOKENIZER] = recipe.text.tokenizer.pretrained
-    return {where: name for where, name in named.items() if not name.startswith(FOLDERS)}
+        ids[TOKENIZER] = recipe.text.tokenizer.pretrained
+    return {path: name for path, name in ids.items() if not name.startswith(FOLDERS)}

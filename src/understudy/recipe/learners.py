@@ -1,11 +1,11 @@
-"""The learners of a recipe: who teaches whom, in order, and contradictions between them."""
+"""The learners of a recipe: their trainings, the order of their teachers, and contradictions between them."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from understudy.recipe.key_path import Conflict, KeyPath
 from understudy.recipe.objectives import TeacherObjective
-from understudy.recipe.places import Conflict, Place
 from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER, learner_of
 from understudy.recipe.schema import Learner, Recipe, Resources, Train
 from understudy.recipe.sources import serving
@@ -17,24 +17,24 @@ RESERVED = frozenset(
         *("initial", "start", "ingest", "prepare", "distill", "evaluate", "gate", "register", "rejected"),
     }
 )
-"""Names of steps, tasks and results, which no teacher can have."""
+"""Names of steps, tasks and results, which a teacher cannot have."""
 NUMBERED = re.compile(r".*-[0-9]+")
 """Names like those of a learner's stages."""
 
 
-def place_of(path: str) -> Place:
-    """A path in the recipe, such as student.stages.0, as a place."""
+def to_key_path(path: str) -> KeyPath:
+    """A dotted path in the recipe, such as student.stages.0, as keys and indices."""
     return tuple(int(key) if key.isdigit() else key for key in path.split("."))
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training of a recipe, with what its rules need."""
+    """A training of a recipe, with its learner, resources and teachers."""
 
     path: str
     learner: Learner
-    section: Place
-    """The place of its learner."""
+    section: KeyPath
+    """The path of its learner."""
     train: Train
     job: str
     """The key of its resources."""
@@ -42,9 +42,9 @@ class Training:
     teachers: tuple[str, ...]
 
     @property
-    def place(self) -> Place:
-        """Its place in the recipe."""
-        return place_of(self.path)
+    def key_path(self) -> KeyPath:
+        """Its path in the recipe, as keys and indices."""
+        return to_key_path(self.path)
 
 
 def job_of(recipe: Recipe, section: str) -> str:
@@ -61,7 +61,7 @@ def trainings(recipe: Recipe) -> Iterator[Training]:
         for path in paths_of(recipe, section):
             train, resources = recipe.trainings[path].train, recipe.resources.by_job[job]
             teachers = recipe.teachers_of(path)
-            yield Training(path, learner, place_of(section), train, job, resources, teachers)
+            yield Training(path, learner, to_key_path(section), train, job, resources, teachers)
 
 
 def paths_of(recipe: Recipe, section: str) -> list[str]:
@@ -86,13 +86,13 @@ def with_train(recipe: Recipe, path: str, train: Train) -> Recipe:
 
 def in_order(recipe: Recipe) -> list[str]:
     """The names of all teachers, each after its own teachers; in the recipe's order where that does not decide."""
-    left = {name: _teachers(recipe, name) for name in recipe.all_teachers}
+    remaining = {name: _teachers(recipe, name) for name in recipe.all_teachers}
     ordered: list[str] = []
-    while left:
-        ready = [name for name, teachers in left.items() if teachers <= set(ordered)]
+    while remaining:
+        ready = [name for name, teachers in remaining.items() if teachers <= set(ordered)]
         assert ready, "a circle is refused with the recipe"
         ordered += ready
-        left = {name: teachers for name, teachers in left.items() if name not in ready}
+        remaining = {name: teachers for name, teachers in remaining.items() if name not in ready}
     return ordered
 
 
@@ -107,7 +107,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     circle = _circle(recipe)
     if circle:
         why = f"{' -> '.join(circle)} -> {circle[0]}: teachers learn from each other in a circle; remove one objective"
-        yield place_of(learner_of(circle[0])), why
+        yield to_key_path(learner_of(circle[0])), why
     yield from _unused(recipe)
     yield from _means(recipe)
     if not any(recipe.teachers_of(path) for path in recipe.trainings if path.startswith(STUDENT)):
@@ -137,11 +137,11 @@ def _data_sets(recipe: Recipe) -> Iterator[Conflict]:
             continue
         used.add(stage.data)
         if stage.data not in recipe.data_sets:
-            known = ", ".join(recipe.data_sets) or "none is given"
-            yield (*place_of(path), "data"), f"there is no data set {stage.data} in data_sets ({known})"
+            names = ", ".join(recipe.data_sets) or "none is given"
+            yield (*to_key_path(path), "data"), f"there is no data set {stage.data} in data_sets ({names})"
         if stage.train.validate_every:
             why = "a data set of data_sets has no validation split; remove validate_every, keep_best and patience"
-            yield (*place_of(path), "train", "validate_every"), why
+            yield (*to_key_path(path), "train", "validate_every"), why
     fitting = serving(recipe.task)
     for name, data_set in recipe.data_sets.items():
         if name not in used:
@@ -151,23 +151,23 @@ def _data_sets(recipe: Recipe) -> Iterator[Conflict]:
             yield ("data_sets", name, "source", "type"), why
 
 
-def _sections(recipe: Recipe) -> Iterator[tuple[str, Place, TeacherObjective]]:
-    """Each objective that compares with a teacher: the path of its training, its own, and its section."""
+def _sections(recipe: Recipe) -> Iterator[tuple[str, KeyPath, TeacherObjective]]:
+    """Each objective that compares with a teacher: its training's path, its path, and its section."""
     for path in recipe.trainings:
         for at, section in enumerate(recipe.objectives_of(path)):
             if isinstance(section, TeacherObjective):
-                yield path, (*place_of(path), "distill", at), section
+                yield path, (*to_key_path(path), "distill", at), section
 
 
 def _unknown_teachers(recipe: Recipe) -> Iterator[Conflict]:
-    for path, place, section in _sections(recipe):
+    for path, key_path, section in _sections(recipe):
         if section.teacher is None and not path.startswith(STUDENT):
-            others = [name for name in recipe.all_teachers if learner_of(name) != path.partition(".stages")[0]]
-            choice = f"one of {', '.join(others)}" if others else "another teacher, which has to be added"
-            yield (*place, "teacher"), f"a teacher's own teacher has to be named; give {choice}"
+            choices = [name for name in recipe.all_teachers if learner_of(name) != path.partition(".stages")[0]]
+            choice = f"one of {', '.join(choices)}" if choices else "another teacher, which has to be added"
+            yield (*key_path, "teacher"), f"a teacher's own teacher has to be named; give {choice}"
         for name in section.names(()):
             if name not in recipe.all_teachers:
-                yield (*place, "teacher"), f"there is no teacher {name}; name one of {_all(recipe)}"
+                yield (*key_path, "teacher"), f"there is no teacher {name}; name one of {_all(recipe)}"
 
 
 def _circle(recipe: Recipe) -> list[str]:
@@ -186,16 +186,16 @@ def _unused(recipe: Recipe) -> Iterator[Conflict]:
     used = {name for path in recipe.trainings for name in recipe.teachers_of(path)} | {recipe.gate.teacher}
     for name in recipe.all_teachers:
         if name not in used:
-            yield place_of(learner_of(name)), "nothing learns from it; name it in an objective, or remove it"
+            yield to_key_path(learner_of(name)), "nothing learns from it; name it in an objective, or remove it"
 
 
 def _means(recipe: Recipe) -> Iterator[Conflict]:
     """Objectives that cannot learn from the mean of several teachers."""
-    for _, place, section in _sections(recipe):
+    for _, key_path, section in _sections(recipe):
         names = section.names(tuple(recipe.all_teachers))
         if len(names) > 1 and not section.takes_mean:
             why = f"{section.type} compares with one teacher, and there are {', '.join(names)}; name one"
-            yield (*place, "teacher"), why
+            yield (*key_path, "teacher"), why
 
 
 def _all(recipe: Recipe) -> str:

@@ -1,4 +1,4 @@
-"""The objectives that student.distill can name, each with its module, its weight, and its needs.
+"""The objectives that student.distill can name, each with its module, its weight, and its requirements.
 
 The recipe is a layer below the training and imports none of it. An objective's module is loaded by its path, like an
 entry point, and has a value OBJECTIVE: its section of the recipe. It does not import torch until a training asks for
@@ -37,11 +37,11 @@ class Needs:
     signals: frozenset[Literal["logits"] | Extra] = frozenset()
     """Outputs of the teacher; none if it compares the student with the labels alone."""
     refuses: Mapping[Feature, str] = field(default_factory=dict)
-    """For each such feature the reason, and the fix."""
+    """For each feature that it does not work with: the reason, and the fix."""
 
     @property
     def extras(self) -> frozenset[Extra]:
-        """The outputs besides logits, which the student has to give, too."""
+        """Outputs besides logits, which the student must give, too."""
         return frozenset(signal for signal in self.signals if signal != "logits")
 
     def conflicts(self, degrees: Degrees | None, *, packed: bool) -> Iterator[str]:
@@ -85,7 +85,7 @@ class TeacherObjective(ObjectiveSection):
         return (self.teacher,) if isinstance(self.teacher, str) else self.teacher
 
     def chosen(self, teachers: tuple[str, ...]) -> tuple[int, ...]:
-        """Their places in the training's order."""
+        """Indices of its teachers among those of the training."""
         return tuple(teachers.index(name) for name in self.names(teachers))
 
 
@@ -121,7 +121,7 @@ def _refuse_the_old_form(value: object) -> object:
 def _as_tuples(value: object) -> object:
     """The value with tuples for lists: JSON has lists, and strict pydantic requires tuples."""
     if isinstance(value, dict):
-        return {key: _as_tuples(each) for key, each in value.items()}
+        return {key: _as_tuples(item) for key, item in value.items()}
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
@@ -142,7 +142,7 @@ def without_teacher() -> Objectives:
 
 
 def labels_and_logits(labels: float, temperature: float) -> Objectives:
-    """The objectives of a student by default: the labels with a weight, and the teacher's logits with the rest of 1."""
+    """A student's default objectives: the labels with the given weight, and the teacher's logits with 1 minus that."""
     soft = {"type": "logits", "weight": round(1 - labels, 6), "temperature": temperature}
     return _sections({"type": "labels", "weight": labels}, soft)
 

@@ -1,4 +1,4 @@
-"""Overrides: a.b.c=value changes one value of a recipe, and removes values of the file that contradict it."""
+"""Overrides: a.b.c=value changes a value of a recipe, and removes values of the file that contradict it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,9 @@ from understudy.recipe import yaml
 from understudy.recipe.errors import shown
 from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.recipe.tasks import TASKS, default_objectives
-from understudy.recipe.yaml import Place, Value, Values
+from understudy.recipe.yaml import KeyPath, Value, Values
 
-DISTILL_PLACE = ("student", "distill")
+DISTILL_PATH = ("student", "distill")
 LENGTHS = {"steps": "epochs", "epochs": "steps"}
 
 
@@ -20,12 +20,12 @@ class Override:
     """One a.b.c=value: its label in messages, its path and its value."""
 
     label: str
-    place: Place
+    path: KeyPath
     value: Value
 
-    def decides(self, place: Place) -> bool:
+    def decides(self, path: KeyPath) -> bool:
         """Whether this override sets the value at a path."""
-        return self.place == place[: len(self.place)]
+        return self.path == path[: len(self.path)]
 
 
 def override(text: str, prefix: str) -> Override:
@@ -36,13 +36,13 @@ def override(text: str, prefix: str) -> Override:
     """
     label = f"{prefix}{text}"
     name, equals, value = text.partition("=")
-    place = tuple(part.strip() for part in name.split("."))
-    if not equals or not all(place):
+    path = tuple(part.strip() for part in name.split("."))
+    if not equals or not all(path):
         raise InputError(f"{label}: write it as a.b.c=value")
     document = yaml.parse(value.strip())
     if document.problems:
         raise InputError(f"{label}: {document.problems[0].text}")
-    return Override(label, place, document.data)
+    return Override(label, path, document.data)
 
 
 def split_overrides(text: str) -> list[str]:
@@ -59,13 +59,13 @@ def apply(data: Values, changes: Sequence[Override]) -> list[Override]:
     Raises:
         InputError: an override names an impossible path.
     """
-    applied = [replace(change, place=_set(data, change)) for change in changes]
-    for place, train in _trainings(data):
-        _drop_overridden(train, place, applied)
+    applied = [replace(change, path=_set(data, change)) for change in changes]
+    for path, train in _trainings(data):
+        _drop_overridden(train, path, applied)
     return applied
 
 
-def _drop_overridden(train: Values, place: Place, changes: Sequence[Override]) -> None:
+def _drop_overridden(train: Values, path: KeyPath, changes: Sequence[Override]) -> None:
     """Remove the file's steps or epochs, and shorten its warm-up, where an override replaces them.
 
     `--set teacher.train.steps=1` tries a recipe out, and users should not have to look up its epochs and warm-up. Two
@@ -73,11 +73,11 @@ def _drop_overridden(train: Values, place: Place, changes: Sequence[Override]) -
     """
 
     def overridden(*keys: str) -> bool:
-        return any(change.decides((*place, *keys)) for change in changes)
+        return any(change.decides((*path, *keys)) for change in changes)
 
-    for length, other in LENGTHS.items():
-        if overridden(length) and not overridden(other) and train.get(length) is not None:
-            train.pop(other, None)
+    for length, alternative in LENGTHS.items():
+        if overridden(length) and not overridden(alternative) and train.get(length) is not None:
+            train.pop(alternative, None)
     steps, schedule = train.get("steps"), train.get("schedule")
     if not overridden("steps") or overridden("schedule", "warmup") or not isinstance(schedule, dict):
         return
@@ -86,45 +86,45 @@ def _drop_overridden(train: Values, place: Place, changes: Sequence[Override]) -
         schedule["warmup"] = steps - 1
 
 
-def _trainings(data: Values) -> Iterator[tuple[Place, Values]]:
+def _trainings(data: Values) -> Iterator[tuple[KeyPath, Values]]:
     """The sections `train` of all learners, with their paths."""
     teachers = data.get("teachers")
-    learners: dict[Place, Value] = {(name,): data.get(name) for name in (TEACHER, STUDENT)}
+    learners: dict[KeyPath, Value] = {(name,): data.get(name) for name in (TEACHER, STUDENT)}
     learners |= {("teachers", name): value for name, value in (teachers.items() if isinstance(teachers, dict) else ())}
-    for place, learner in learners.items():
+    for path, learner in learners.items():
         if isinstance(learner, dict):
-            yield from _trainings_of(place, learner)
+            yield from _trainings_of(path, learner)
 
 
-def _trainings_of(place: Place, learner: Values) -> Iterator[tuple[Place, Values]]:
+def _trainings_of(path: KeyPath, learner: Values) -> Iterator[tuple[KeyPath, Values]]:
     """The sections `train` of a learner, and of its stages."""
     stages = learner.get("stages")
-    found = {(*place, "stages", at): stage for at, stage in enumerate(stages if isinstance(stages, list) else ())}
-    for inside, section in {place: learner, **found}.items():
+    sections = {(*path, "stages", at): stage for at, stage in enumerate(stages if isinstance(stages, list) else ())}
+    for section_path, section in {path: learner, **sections}.items():
         train = section.get("train") if isinstance(section, dict) else None
         if isinstance(train, dict):
-            yield (*inside, "train"), train
+            yield (*section_path, "train"), train
 
 
-def _set(data: Values, change: Override) -> Place:
+def _set(data: Values, change: Override) -> KeyPath:
     """Set the override's value, and return its path with indices for list entries."""
     section: Values | list[Value] = data
-    place: list[str | int] = []
-    for depth, name in enumerate(change.place[:-1], start=1):
+    path: list[str | int] = []
+    for depth, name in enumerate(change.path[:-1], start=1):
         key = _key(section, name)
-        place.append(key)
+        path.append(key)
         inner = _get(section, key)
         if inner is None:
-            inner = _default(tuple(place), data.get("task"))
+            inner = _default(tuple(path), data.get("task"))
             _put(section, key, inner)
-        if not isinstance(inner, dict | list) or not _has(inner, change.place[depth]):
-            outer, rest = (".".join(map(str, part)) for part in (change.place[:depth], change.place[depth:]))
+        if not isinstance(inner, dict | list) or not _has(inner, change.path[depth]):
+            outer, inner_path = (".".join(map(str, part)) for part in (change.path[:depth], change.path[depth:]))
             named = _entry_names(inner, outer) or f"set all of it: {outer}={{...}}"
-            raise InputError(f"{change.label}: {outer} is {shown(inner)} and has no {rest}; {named}")
+            raise InputError(f"{change.label}: {outer} is {shown(inner)} and has no {inner_path}; {named}")
         section = inner
-    key = _key(section, change.place[-1])
+    key = _key(section, change.path[-1])
     _put(section, key, change.value)
-    return (*place, key)
+    return (*path, key)
 
 
 def _get(section: Values | list[Value], key: str | int) -> Value:
@@ -138,9 +138,9 @@ def _put(section: Values | list[Value], key: str | int, value: Value) -> None:
         section[str(key)] = value
 
 
-def _default(place: Place, task: Value) -> Value:
+def _default(path: KeyPath, task: Value) -> Value:
     """The default of a section that the recipe leaves out, for an override to change."""
-    if place == DISTILL_PLACE and isinstance(task, str) and task in TASKS:
+    if path == DISTILL_PATH and isinstance(task, str) and task in TASKS:
         return [objective.model_dump(mode="json") for objective in default_objectives(task)]
     return {}
 
@@ -163,11 +163,11 @@ def _key(section: Values | list[Value], name: str | int) -> str | int:
     return name if entry is None else entry
 
 
-def _entry(found: list[Value], name: str) -> int | None:
+def _entry(entries: list[Value], name: str) -> int | None:
     """The index of the entry with this number, or of the only one of this type."""
     if name.isdecimal():
-        return int(name) if int(name) < len(found) else None
-    types = _types(found)
+        return int(name) if int(name) < len(entries) else None
+    types = _types(entries)
     return types.index(name) if types.count(name) == 1 else None
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from understudy.recipe import learners
-from understudy.recipe.learners import Training, place_of, trainings
+from understudy.recipe.key_path import Conflict, KeyPath
+from understudy.recipe.learners import Training, to_key_path, trainings
 from understudy.recipe.models import Model, Normalization, PretrainedModel
-from understudy.recipe.places import Conflict, Place
 from understudy.recipe.precision_rules import quantised_teachers
 from understudy.recipe.schema import Evaluate, Recipe, Resources, Train
 from understudy.recipe.sources import serving
@@ -16,7 +16,7 @@ from understudy.recipe.training_rules import job_conflicts
 LEAST_MARGIN = 1e-6
 """The gate's smallest margin above 0: a smaller loss would take millions of test examples to rule out."""
 UNDECIDABLE: dict[MetricName, str] = {
-    "calibration_error": "no interval of the calibration error is to be relied on, because its estimate is biased; use "
+    "calibration_error": "no interval of the calibration error is reliable, because its estimate is biased; use "
     "nll, which grows with bad calibration too; evaluate.metrics may hold calibration_error",
 }
 
@@ -29,14 +29,14 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _packing(recipe)
     yield from _metrics(recipe)
     yield from _stride(recipe)
-    learning = list(learners.conflicts(recipe))
-    yield from learning
+    learner_conflicts = list(learners.conflicts(recipe))
+    yield from learner_conflicts
     for training in trainings(recipe):
-        place, train = (*training.place, "train"), training.train
-        yield from job_conflicts(place, train, training.job, training.resources)
-        yield from _augment((*place, "augment"), train, recipe)
-        yield from _lora((*place, "lora"), train, training.learner.model)
-        if not learning:
+        key_path, train = (*training.key_path, "train"), training.train
+        yield from job_conflicts(key_path, train, training.job, training.resources)
+        yield from _augment((*key_path, "augment"), train, recipe)
+        yield from _lora((*key_path, "lora"), train, training.learner.model)
+        if not learner_conflicts:
             yield from _beside_teachers(recipe, training)
     yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
     if recipe.candidate == "control" and not recipe.student.control:
@@ -53,27 +53,27 @@ def _beside_teachers(recipe: Recipe, training: Training) -> Iterator[Conflict]:
 
 def _of_other_tasks(recipe: Recipe) -> Iterator[Conflict]:
     """Settings that do not apply to the recipe's task."""
-    for setting, place in specific(recipe):
+    for setting, path in specific(recipe):
         if not recipe.takes(setting):
-            yield place, f"does not apply to the task {recipe.task}; remove it"
+            yield path, f"does not apply to the task {recipe.task}; remove it"
 
 
-def specific(recipe: Recipe) -> Iterator[tuple[str, Place]]:
+def specific(recipe: Recipe) -> Iterator[tuple[str, KeyPath]]:
     """The settings in a recipe that only some tasks have: the name in the tasks' SETTINGS, and the path."""
     for name in ("image", "text"):
         if getattr(recipe.data, name):
             yield f"data.{name}", ("data", name)
     if recipe.takes("data.text") and recipe.text.packing != "wrapped":
         yield "data.text.packing", ("data", "text", "packing")
-    for where, model in recipe.models.items():
+    for path, model in recipe.models.items():
         for name in ("normalization", "labels"):
             if isinstance(model, PretrainedModel) and getattr(model, name) is not None:
-                yield f"model.{name}", (*where.split("."), name)
+                yield f"model.{name}", (*path.split("."), name)
     if recipe.evaluate.stride:
         yield "evaluate.stride", ("evaluate", "stride")
     for path, stage in recipe.trainings.items():
         if stage.train.augment:
-            yield "train.augment", (*place_of(path), "train", "augment")
+            yield "train.augment", (*to_key_path(path), "train", "augment")
 
 
 def _teacher_shards(training: Training) -> Iterator[Conflict]:
@@ -81,11 +81,11 @@ def _teacher_shards(training: Training) -> Iterator[Conflict]:
     resources, strategy = training.resources, training.train.strategy
     for nodes in range(resources.min_nodes or resources.nodes, resources.nodes + 1) if strategy != "auto" else ():
         try:
-            found = degrees(strategy, nodes, resources.processes)
+            chosen = degrees(strategy, nodes, resources.processes)
         except ValueError:  # reported where the strategy is checked
             continue
         try:
-            found.of_teacher(training.learner.teacher_shards)
+            chosen.of_teacher(training.learner.teacher_shards)
         except ValueError as error:
             yield (*training.section, "teacher_shards"), str(error)
 
@@ -101,7 +101,7 @@ def _objectives(recipe: Recipe, training: Training) -> Iterator[Conflict]:
     packed = recipe.takes("data.text") and recipe.text.packing != "wrapped"
     for at, objective in enumerate(recipe.objectives_of(training.path)):
         for why in objective.needs.conflicts(chosen, packed=packed):
-            yield (*training.place, "distill", at), why
+            yield (*training.key_path, "distill", at), why
 
 
 def _data(recipe: Recipe) -> Iterator[Conflict]:
@@ -128,35 +128,35 @@ def _packing(recipe: Recipe) -> Iterator[Conflict]:
         strategy = stage.train.strategy
         if isinstance(strategy, Degrees) and strategy.cp > 1 and strategy.cp_comm_type == "ring":
             why = "a ring sees all earlier positions, and data.text.packing keeps documents apart; use alltoall"
-            yield (*place_of(path), "train", "strategy", "cp_comm_type"), why
+            yield (*to_key_path(path), "train", "strategy", "cp_comm_type"), why
 
 
 def _models(recipe: Recipe) -> Iterator[Conflict]:
     for section, learner in recipe.learners.items():
-        model, place = learner.model, (*place_of(section), "model")
+        model, path = learner.model, (*to_key_path(section), "model")
         if not isinstance(model, PretrainedModel):
             continue
         if model.labels is not None and learner.trainings and recipe.takes("model.labels"):
-            yield (*place, "labels"), "the model is trained further, with outputs for the data's labels; remove it"
+            yield (*path, "labels"), "the model is trained further, with outputs for the data's labels; remove it"
         if model.normalization is not None and recipe.takes("model.normalization"):
-            yield from _normalization((*place, "normalization"), model.normalization, recipe.image.channels)
+            yield from _normalization((*path, "normalization"), model.normalization, recipe.image.channels)
 
 
-def _normalization(place: Place, given: Normalization, channels: int) -> Iterator[Conflict]:
-    for name, values in (("mean", given.mean), ("std", given.std)):
+def _normalization(path: KeyPath, normalization: Normalization, channels: int) -> Iterator[Conflict]:
+    for name, values in (("mean", normalization.mean), ("std", normalization.std)):
         if len(values) != channels:
-            yield (*place, name), f"has {len(values)} numbers, and data.image.channels is {channels}; give one for each"
-    if max(given.mean, default=0) > 1:
-        why = f"has {max(given.mean):g}, and is of pixels from 0 to 1; divide both mean and std by 255"
-        yield (*place, "mean"), why
+            yield (*path, name), f"has {len(values)} numbers, and data.image.channels is {channels}; give one for each"
+    if max(normalization.mean, default=0) > 1:
+        why = f"has {max(normalization.mean):g}, and is of pixels from 0 to 1; divide both mean and std by 255"
+        yield (*path, "mean"), why
 
 
 def _metrics(recipe: Recipe) -> Iterator[Conflict]:
-    known = load(recipe.task).METRICS
-    comparable = tuple(metric for metric in known if metric not in UNDECIDABLE)
+    task_metrics = load(recipe.task).METRICS
+    comparable = tuple(metric for metric in task_metrics if metric not in UNDECIDABLE)
     if recipe.gate_metric in UNDECIDABLE:
         yield ("gate", "metric"), UNDECIDABLE[recipe.gate_metric]
-    elif recipe.gate_metric not in known:
+    elif recipe.gate_metric not in task_metrics:
         fitting = ", ".join(comparable)
         yield ("gate", "metric"), f"{recipe.gate_metric} does not fit the task {recipe.task}; use one of {fitting}"
     if recipe.gate_metric == "accuracy" and (recipe.gate.minimum or 0) > 1:
@@ -167,42 +167,42 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
     if 0 < recipe.gate.margin < LEAST_MARGIN:
         why = f"no test set can rule out a loss as small as {recipe.gate.margin:g}; give {LEAST_MARGIN:f} or more, or 0"
         yield ("gate", "margin"), why
-    asked = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
-    for place, metric in asked:
-        if metric not in known:
-            yield place, f"{metric} does not fit the task {recipe.task}; use one of {', '.join(known)}"
+    requested = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
+    for path, metric in requested:
+        if metric not in task_metrics:
+            yield path, f"{metric} does not fit the task {recipe.task}; use one of {', '.join(task_metrics)}"
 
 
 def _stride(recipe: Recipe) -> Iterator[Conflict]:
-    place: Place = ("evaluate", "stride")
+    path: KeyPath = ("evaluate", "stride")
     stride, length = recipe.evaluate.stride or 0, recipe.text.sequence_length
     if stride > length and recipe.takes("evaluate.stride"):
-        why = f"{stride} tokens, and data.text.sequence_length is {length}: what lies between windows is not measured"
-        yield place, f"{why}; make it {length} or less"
+        why = f"{stride} tokens, and data.text.sequence_length is {length}: tokens between windows are not measured"
+        yield path, f"{why}; make it {length} or less"
 
 
-def _augment(place: Place, train: Train, recipe: Recipe) -> Iterator[Conflict]:
+def _augment(path: KeyPath, train: Train, recipe: Recipe) -> Iterator[Conflict]:
     if train.augment and train.augment.crop >= recipe.image.size and recipe.takes("train.augment"):
-        yield (*place, "crop"), f"{train.augment.crop} pixels, and images have {recipe.image.size}; some would be black"
+        yield (*path, "crop"), f"{train.augment.crop} pixels, and images have {recipe.image.size}; some would be black"
 
 
-def _lora(place: Place, train: Train, model: Model) -> Iterator[Conflict]:
+def _lora(path: KeyPath, train: Train, model: Model) -> Iterator[Conflict]:
     if train.lora is None:
         return
     if not isinstance(model, PretrainedModel):
-        yield place, "the model is not pretrained, and what stays frozen would be random; remove it"
+        yield path, "the model is not pretrained, and its frozen weights would be random; remove it"
 
 
 def _measuring(evaluate: Evaluate, resources: Resources) -> Iterator[Conflict]:
     """Settings that conflict with evaluation by a fixed number of processes, each with other examples."""
     if resources.min_nodes not in (None, resources.nodes):
-        why = "a measuring that lost a node begins anew, with all of them; leave it out"
+        why = "an evaluation that loses a node starts again, with all nodes; leave it out"
         yield ("resources", "evaluate", "min_nodes"), why
-    place: Place = ("evaluate", "strategy")
+    path: KeyPath = ("evaluate", "strategy")
     try:
-        found = degrees(evaluate.strategy, resources.nodes, resources.processes, "resources.evaluate")
+        chosen = degrees(evaluate.strategy, resources.nodes, resources.processes, "resources.evaluate")
     except ValueError as error:
-        yield place, str(error)
+        yield path, str(error)
         return
-    if found.world_size > found.readers or found.zero_stage < 3:
-        yield place, "models are measured whole or in shards; use ddp, fsdp, hsdp, or {dp_replicate, dp_shard}"
+    if chosen.world_size > chosen.readers or chosen.zero_stage < 3:
+        yield path, "models are measured whole or in shards; use ddp, fsdp, hsdp, or {dp_replicate, dp_shard}"

@@ -205,7 +205,7 @@ class Gate(Section):
     """Largest loss that is accepted: absolute for accuracy, a share of the other model's value for the rest (0.02 is
     2 % in bits per byte)."""
     teacher: str | None = None
-    """The teacher that the student is held against, by name. Default: the best by the metric."""
+    """The name of the teacher that the student is compared with. Default: the best by the metric."""
     minimum: Annotated[float, Field(ge=0)] | None = None
     """The worst value of the student's metric that is accepted, regardless of the teacher: at least this accuracy, at
     most these bits per byte. The worse end of its confidence interval counts."""
@@ -269,9 +269,9 @@ class JobResources(Section):
     """Resources by job; the control gets what distill gets."""
 
     teacher: Resources = Resources()
-    """Of each teacher's training that `teachers` does not name."""
+    """For the training of each teacher that `teachers` does not name."""
     teachers: dict[str, Resources] = Field(default={})
-    """Of a teacher's training, by its name in the recipe's `teachers`."""
+    """For a teacher's training, by its name in the recipe's `teachers`."""
     distill: Resources = Resources()
     evaluate: Resources | None = None
     """Default: those of distill, with one process."""
@@ -284,7 +284,7 @@ class JobResources(Section):
 
     @property
     def written(self) -> dict[str, Resources]:
-        """Resources by key, without those that follow from others: a recipe has no line to correct for these."""
+        """Resources by key, without defaults that follow from others: a recipe has no line to correct for these."""
         return {key: resources for key, resources in self.by_job.items() if key != "evaluate" or self.evaluate}
 
     @property
@@ -360,10 +360,10 @@ class Recipe(Section):
 
     def teachers_of(self, training: str) -> tuple[str, ...]:
         """The names of a training's teachers, in the recipe's order."""
-        everyone = tuple(self.all_teachers)
-        sections = [each for each in self.objectives_of(training) if isinstance(each, TeacherObjective)]
-        named = {name for section in sections for name in section.names(everyone)}
-        return tuple(name for name in everyone if name in named)
+        names = tuple(self.all_teachers)
+        sections = [section for section in self.objectives_of(training) if isinstance(section, TeacherObjective)]
+        named = {name for objective in sections for name in objective.names(names)}
+        return tuple(name for name in names if name in named)
 
     @property
     def objectives(self) -> Objectives:

@@ -33,7 +33,7 @@ class SourceSection(Section):
     type: str
 
 
-class Known(Protocol):
+class RecipeSource(Protocol):
     """A source, as the recipe sees it."""
 
     @property
@@ -49,19 +49,19 @@ class Known(Protocol):
         """The kinds of fields that it can have, where the recipe names them."""
 
 
-def load(name: str) -> Known:
+def load(name: str) -> RecipeSource:
     """A source by its name in SOURCES."""
-    source: Known = importlib.import_module(SOURCES[name]).SOURCE
+    source: RecipeSource = importlib.import_module(SOURCES[name]).SOURCE
     return source
 
 
 def serving(task: str) -> list[str]:
-    """The names of the sources whose records have all fields that a task requires."""
+    """The names of the sources whose records have all fields that a task needs."""
     required = {field: kind for field, kind in load_task(task).FIELDS.items() if kind != "optional text"}
     return [name for name in SOURCES if _has(load(name), required)]
 
 
-def _has(source: Known, required: Mapping[str, Kind]) -> bool:
+def _has(source: RecipeSource, required: Mapping[str, Kind]) -> bool:
     if source.fields is None:
         return source.kinds.issuperset(required.values())
     return source.fields.issuperset(required)

@@ -38,7 +38,7 @@ class Degrees(Section):
     """With tp: each process has some positions of norms, and of activations between split layers (Korthikanti et al.
     2022)."""
     zero_stage: Literal[1, 2, 3] = 3
-    """Sharding beside the optimiser's state (Rajbhandari et al. 2020): gradients from 2 on, weights at 3."""
+    """Shards besides the optimiser's state (Rajbhandari et al. 2020): gradients from 2 on, weights at 3."""
 
     @model_validator(mode="after")
     def _has_parts(self) -> "Degrees":
@@ -51,17 +51,17 @@ class Degrees(Section):
     @model_validator(mode="after")
     def _has_shards(self) -> "Degrees":
         if self.zero_stage < 3 and self.dp_shard == 1:
-            raise ValueError("zero_stage says what is kept in shards, and dp_shard is 1; leave one of them out")
+            raise ValueError("zero_stage is for shards, and dp_shard is 1; leave one of them out")
         return self
 
     def __str__(self) -> str:
         parts = [f"{name} {size}" for name in AXES if (size := getattr(self, name)) > 1]
-        ways = ["ring"] * (self.cp_comm_type == "ring") + ["sequence parallel"] * self.sequence_parallel
-        return (" x ".join(parts) or "one process") + (f" ({', '.join(ways)})" if ways else "")
+        variants = ["ring"] * (self.cp_comm_type == "ring") + ["sequence parallel"] * self.sequence_parallel
+        return (" x ".join(parts) or "one process") + (f" ({', '.join(variants)})" if variants else "")
 
     @property
     def sequence_parts(self) -> int:
-        """The divisor that the sequence length must have.
+        """A divisor of every valid sequence length.
 
         In a ring each process has two chunks. With sequence_parallel, each process of tp has a part of these.
         """
@@ -70,7 +70,7 @@ class Degrees(Section):
 
     @property
     def head_parts(self) -> int:
-        """The divisor that the numbers of heads must have: in a ring, tp alone divides them."""
+        """A divisor of every valid number of heads: in a ring, only tp divides them."""
         return self.tp * (1 if self.cp_comm_type == "ring" else self.cp)
 
     @property
@@ -97,14 +97,14 @@ class Degrees(Section):
         if shards is None and self.pp == 1:
             return self
         readers = self.pp * self.readers
-        copies, rest = divmod(readers, shards or readers)
-        if rest:
+        copies, remainder = divmod(readers, shards or readers)
+        if remainder:
             raise ValueError(
                 f"{readers} processes{' for each part of a sequence or layer' * (self.cp * self.tp > 1)} do not divide "
                 f"into copies of {shards} shards; take a divisor of {readers}"
             )
-        kept = self.model_dump(include={"cp", "cp_comm_type", "tp", "sequence_parallel"})
-        return Degrees(dp_replicate=copies, dp_shard=readers // copies, **kept)
+        splits = self.model_dump(include={"cp", "cp_comm_type", "tp", "sequence_parallel"})
+        return Degrees(dp_replicate=copies, dp_shard=readers // copies, **splits)
 
     @property
     def is_replicated(self) -> bool:
@@ -197,7 +197,7 @@ Strategy = Annotated[
 ]
 
 
-def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where: str = "resources") -> Degrees:
+def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, path: str = "resources") -> Degrees:
     """The degrees behind a recipe's strategy.
 
     hsdp shards inside a node and replicates over nodes; on a single node it keeps two replicas. 3d has a stage on each
@@ -208,30 +208,30 @@ def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where:
         strategy: the recipe's.
         nodes: of the job.
         processes: on each node.
-        where: the recipe's path of the job's resources, for errors.
+        path: the recipe's path of the job's resources, for errors.
 
     Raises:
         ValueError: the strategy is auto, or does not fit the number of processes; the message has the fix.
     """
     if strategy == "auto":
         raise ValueError("auto is chosen when a run begins; here it has to be degrees, or a name of theirs")
-    world, given = nodes * processes, f"{where}.processes"
+    world, location = nodes * processes, f"{path}.processes"
     count = f"{processes}"
     if nodes > 1:
-        given, count = f"{where}.nodes x processes", f"{nodes} x {processes}"
+        location, count = f"{path}.nodes x processes", f"{nodes} x {processes}"
     if isinstance(strategy, Degrees):
         if strategy.world_size != world:
             product = "pp x " * (strategy.pp > 1) + "dp_replicate x dp_shard"
             product += " x cp" * (strategy.cp > 1) + " x tp" * (strategy.tp > 1)
-            raise ValueError(f"{product} is {strategy.world_size}, but {given} is {count}; make them equal")
+            raise ValueError(f"{product} is {strategy.world_size}, but {location} is {count}; make them equal")
         return strategy
     if strategy in ALONE and world > 1:
-        kind, other = ALONE[strategy]
-        raise ValueError(f"{strategy} is {kind}, but {given} is {count}; use {other}")
+        kind, alternative = ALONE[strategy]
+        raise ValueError(f"{strategy} is {kind}, but {location} is {count}; use {alternative}")
     if strategy == "hsdp":
-        return _hybrid(nodes, processes, where)
+        return _hybrid(nodes, processes, path)
     if strategy == "3d":
-        return _three_dimensions(nodes, processes, where)
+        return _three_dimensions(nodes, processes, path)
     if strategy in ("cp", "tp", "pp"):
         return Degrees.model_validate({strategy: world})
     if strategy in ("single", "dp", "ddp"):
@@ -240,24 +240,24 @@ def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where:
     return Degrees.model_validate({"dp_shard": world, "zero_stage": stage})
 
 
-def _hybrid(nodes: int, processes: int, where: str) -> Degrees:
+def _hybrid(nodes: int, processes: int, path: str) -> Degrees:
     if nodes == 1 and (processes < 4 or processes % 2):
         raise ValueError(
-            f"hsdp keeps two sharded replicas: {where}.processes must be 4, 6, 8, ..., and is {processes}; or use fsdp"
+            f"hsdp keeps two sharded replicas: {path}.processes must be 4, 6, 8, ..., and is {processes}; or use fsdp"
         )
     if processes < 2:
-        raise ValueError(f"hsdp shards inside a node: {where}.processes must be 2 or more; or use ddp")
+        raise ValueError(f"hsdp shards inside a node: {path}.processes must be 2 or more; or use ddp")
     copies = nodes if nodes > 1 else 2
     return Degrees(dp_replicate=copies, dp_shard=nodes * processes // copies)
 
 
-def _three_dimensions(nodes: int, processes: int, where: str) -> Degrees:
+def _three_dimensions(nodes: int, processes: int, path: str) -> Degrees:
     stages, parts = max(nodes, 2), 2
-    stage, rest = divmod(nodes * processes, stages)
-    if rest or stage % parts or stage < 2 * parts:
-        few = "4, 6, 8, ..." if nodes > 1 else "8, 12, 16, ..."
+    stage, remainder = divmod(nodes * processes, stages)
+    if remainder or stage % parts or stage < 2 * parts:
+        valid = "4, 6, 8, ..." if nodes > 1 else "8, 12, 16, ..."
         raise ValueError(
-            f"3d has two parts of each layer and two shards or more in a stage: {where}.processes must be {few}, and "
+            f"3d has two parts of each layer and two shards or more in a stage: {path}.processes must be {valid}, and "
             f"is {processes}; or write degrees"
         )
     return Degrees(pp=stages, dp_shard=stage // parts, tp=parts)

@@ -74,7 +74,7 @@ def default_objectives(name: str) -> Objectives:
 
 
 class _OneOf:
-    """Makes a text one of some names for pydantic; they are read when the schema is built, not at definition."""
+    """Lets pydantic accept certain names only; they are read when the schema is built, not at definition."""
 
     def __init__(self, names: Callable[[], list[str]]) -> None:
         self._names = names

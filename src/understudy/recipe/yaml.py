@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import yaml
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 Value: TypeAlias = "bool | int | float | str | list[Value] | Values | None"
 Values: TypeAlias = dict[str, Value]
 """A section as it was read, without any checks."""
@@ -30,7 +30,7 @@ RESOLVERS = (
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers = {}  # noqa: RUF012 (PyYAML's way; the 1.1 types are left behind)
+    yaml_implicit_resolvers = {}  # noqa: RUF012 (PyYAML's mechanism; empty, to drop the types of YAML 1.1)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -50,7 +50,7 @@ class Problem:
     """A problem in a text: its line (from 1), its path in the data, and a description."""
 
     line: int
-    place: Place
+    path: KeyPath
     text: str
 
 
@@ -59,13 +59,13 @@ class Document:
     """The data of one YAML document, and the line of every key and list item."""
 
     data: Value
-    lines: dict[Place, int]
+    lines: dict[KeyPath, int]
     problems: list[Problem]
 
 
 def parse(text: str) -> Document:
     """Read one document. Problems are returned, not raised."""
-    lines: dict[Place, int] = {}
+    lines: dict[KeyPath, int] = {}
     problems: list[Problem] = []
     try:
         node = yaml.compose(text, Loader=_Loader)
@@ -99,34 +99,38 @@ def _fix(error: yaml.MarkedYAMLError) -> str:
 
 
 def _build(
-    node: yaml.Node, place: Place, lines: dict[Place, int], problems: list[Problem], above: tuple[yaml.Node, ...]
+    node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], problems: list[Problem], above: tuple[yaml.Node, ...]
 ) -> Value:
     line = node.start_mark.line + 1
-    lines.setdefault(place, line)
+    lines.setdefault(path, line)
     if len(lines) > LARGEST:
         if not problems:
-            problems.append(Problem(line, place[:1], f"has more than {LARGEST:,} values"))
+            problems.append(Problem(line, path[:1], f"has more than {LARGEST:,} values"))
         return None
     if node in above:  # a: &x [*x] has no end
-        problems.append(Problem(line, place, "an alias inside of what it stands for"))
+        problems.append(Problem(line, path, "an alias inside the value that it refers to"))
         return None
     if isinstance(node, yaml.SequenceNode):
-        return [_build(item, (*place, at), lines, problems, (*above, node)) for at, item in enumerate(node.value)]
+        return [_build(item, (*path, at), lines, problems, (*above, node)) for at, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
-        return _mapping(node, place, lines, problems, (*above, node))
-    return _scalar(node, place, problems)
+        return _mapping(node, path, lines, problems, (*above, node))
+    return _scalar(node, path, problems)
 
 
 def _mapping(
-    node: yaml.MappingNode, place: Place, lines: dict[Place, int], problems: list[Problem], above: tuple[yaml.Node, ...]
+    node: yaml.MappingNode,
+    path: KeyPath,
+    lines: dict[KeyPath, int],
+    problems: list[Problem],
+    above: tuple[yaml.Node, ...],
 ) -> Values:
     data: Values = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            problems.append(Problem(line, place, "a key must be a word"))
+            problems.append(Problem(line, path, "a key must be a word"))
             continue
-        inner = (*place, key.value)
+        inner = (*path, key.value)
         if key.value in data:
             problems.append(Problem(line, inner, f"given twice, here and on line {lines[inner]}"))
             continue
@@ -135,7 +139,7 @@ def _mapping(
     return data
 
 
-def _scalar(node: yaml.Node, place: Place, problems: list[Problem]) -> Value:
+def _scalar(node: yaml.Node, path: KeyPath, problems: list[Problem]) -> Value:
     value, line = str(node.value), node.start_mark.line + 1
     try:
         if node.tag == TEXT:
@@ -147,18 +151,18 @@ def _scalar(node: yaml.Node, place: Place, problems: list[Problem]) -> Value:
         if node.tag == INT:
             return int(value)  # refuses more than 4,300 digits, which would take long
         if node.tag == FLOAT:
-            return _finite(value, line, place, problems)
+            return _finite(value, line, path, problems)
     except ValueError:
-        problems.append(Problem(line, place, f"{value[:40]} is not a number"))
+        problems.append(Problem(line, path, f"{value[:40]} is not a number"))
         return None
-    problems.append(Problem(line, place, f"the tag {node.tag} is not understood; leave it out"))
+    problems.append(Problem(line, path, f"the tag {node.tag} is not understood; leave it out"))
     return None
 
 
-def _finite(value: str, line: int, place: Place, problems: list[Problem]) -> float | None:
+def _finite(value: str, line: int, path: KeyPath, problems: list[Problem]) -> float | None:
     """A finite number; .inf and .nan are YAML, but no value of a recipe, and JSON cannot express them."""
     number = float(value.replace(".inf", "inf").replace(".nan", "nan"))
     if math.isfinite(number):
         return number
-    problems.append(Problem(line, place, f"{value} is not a finite number"))
+    problems.append(Problem(line, path, f"{value} is not a finite number"))
     return None

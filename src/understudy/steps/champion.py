@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from understudy.errors import Forbidden, UnderstudyError
 from understudy.graph import EXAMPLES
-from understudy.models.trust import same_tokenizer, trusted_descriptions, trusted_stranger
+from understudy.models.trust import same_tokenizer, trusted_champion, trusted_descriptions
 from understudy.recipe import PretrainedModel, Recipe
 from understudy.recipe.roles import CHAMPION, section_of
 from understudy.steps.environment import tracking_uri
@@ -87,7 +87,7 @@ def _check_code(store: Store, run: Run, champion: str, inputs: Mapping[str, str]
     pretrained = [role for role, section in sections.items() if isinstance(models[section], PretrainedModel)]
     folders = {role: store.objects.path(inputs[role]) for role in pretrained}
     ours = trusted_descriptions(folders, models, store.objects.path(inputs[EXAMPLES])).values()
-    trusted_stranger(store.objects.path(champion), models, ours)
+    trusted_champion(store.objects.path(champion), models, ours)
 
 
 def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, str]:

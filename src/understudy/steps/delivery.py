@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from understudy.errors import UnderstudyError
 from understudy.models.facts import BESIDE, CONFIG, DESCRIPTION, HISTORY
-from understudy.models.weight_files import holds_weights
+from understudy.models.weight_files import is_weight_file
 from understudy.store.objects import MANIFEST
 
 MODEL = BESIDE | {DESCRIPTION, CONFIG}
@@ -37,8 +37,8 @@ def deliver_model(output: Path, staged: Path, initial: Path | None) -> None:
         UnderstudyError: a file is a link, is no part of a model, or differs from the fetched model's.
     """
     kept = {path.name for path in initial.iterdir()} - {HISTORY, MANIFEST} if initial else set()
-    deliver(output, staged, lambda name: name in MODEL | kept or holds_weights(name))
-    for name in sorted(name for name in kept if not holds_weights(name)):
+    deliver(output, staged, lambda name: name in MODEL | kept or is_weight_file(name))
+    for name in sorted(name for name in kept if not is_weight_file(name)):
         assert initial is not None
         if not (staged / name).exists() or (staged / name).read_bytes() != (initial / name).read_bytes():
             raise _refusal(output / name, "is not as it was fetched")

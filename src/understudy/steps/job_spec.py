@@ -4,47 +4,31 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.graph import EXAMPLES, RECORDS, Node
-from understudy.jobs.payload import Evaluation, Payload, Serving, Training
+from understudy.jobs.payload import Evaluation, Payload, Serving, TrainingJob
 from understudy.jobs.specification import JobSpec
+from understudy.jobs.trainings import training_settings
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Model, Objectives, PretrainedModel, Recipe, Resources, SavedModel, Train
-from understudy.recipe.learners import paths_of
-from understudy.recipe.roles import STUDENT, section_of
+from understudy.recipe import FactoryModel, Recipe, Resources, SavedModel
+from understudy.recipe.roles import section_of
 from understudy.revision import build
 from understudy.steps.step import Work
 
 
-def training_spec(work: Work, node: Node, train: Train, initial: Path | None, objectives: Objectives) -> JobSpec:
+def training_spec(work: Work, node: Node, initial: Path | None) -> JobSpec:
     """The specification of a training.
 
     Args:
         work: the step's context.
         node: the training.
-        train: its settings.
-        initial: the files of the pretrained model that it starts from, if any.
-        objectives: its objectives.
+        initial: the files of the model that it starts from, if any: pretrained, or of an earlier stage.
     """
-    recipe, learner = work.recipe, work.recipe.learners[node.learner]
-    first = paths_of(recipe, STUDENT)[0]
-    payload = Training(
-        learner=node.learner,
-        path=node.training,
-        examples=str(work.input(node.examples)),
-        initial=str(initial) if initial else None,
-        teachers={name: SavedModel(str(work.input(name)), recipe.models[section_of(name)]) for name in node.teachers},
-        teacher_precision=learner.teacher_precision,
-        teacher_shards=learner.teacher_shards,
-        model=recipe.models[node.model],
-        train=train,
-        objectives=objectives,
-        seed=recipe.seed,
-        later_models=_later_models(recipe, node),
-        student_objectives=recipe.objectives_of(first),
-        student_teachers=recipe.teachers_of(first),
-        student_train=None if node.is_student else recipe.trainings[first].train,
-        student_world=(recipe.resources.distill.nodes, recipe.resources.distill.processes),
-        measured_in=recipe.evaluate.precision,
+    models = work.recipe.models
+    payload = TrainingJob(
+        **vars(training_settings(work.recipe, node)),
+        examples=work.input(node.examples),
+        initial=initial,
+        teachers={name: SavedModel(str(work.input(name)), models[section_of(name)]) for name in node.teachers},
     )
     return _job_spec(work, work.step, payload, node.resources)
 
@@ -82,7 +66,7 @@ def _job_spec(work: Work, role: str, payload: Payload, section: str) -> JobSpec:
         device=here.job_device(resources),
         logs=str(work.run.folder / "logs"),
         factories=_factories(work.recipe),
-        profile=isinstance(payload, Training) and work.run.is_profiled,
+        profile=isinstance(payload, TrainingJob) and work.run.is_profiled,
         supervised=here.detached,
         launcher_timeout=here.launcher_timeout,
     )
@@ -93,14 +77,6 @@ def _threads(resources: Resources) -> int:
     if resources.threads or resources.nodes * resources.processes > 1:
         return resources.threads or 1
     return platform().cores(resources)
-
-
-def _later_models(recipe: Recipe, node: Node) -> dict[str, Model]:
-    """The recipe's models that this job does not train, without pretrained ones, which are checked when fetched."""
-    if node.is_student and not node.is_control:  # no other model is trained after it
-        return {}
-    others = {where: model for where, model in recipe.models.items() if where != node.model}
-    return {where: model for where, model in others.items() if not isinstance(model, PretrainedModel)}
 
 
 def _factories(recipe: Recipe) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """Running a training: its job, recorded in MLflow and watched, and the delivery of its model to the store."""
 
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
 from understudy.models.facts import HISTORY
@@ -26,22 +25,21 @@ def train(work: Work, spec: JobSpec) -> None:
     Raises:
         UnderstudyError: the training failed or was stopped.
     """
-    assert isinstance(spec.payload, Training)
+    assert isinstance(spec.payload, TrainingJob)
     platform().prepare(work.run)
     go_on(work, spec)
     with _record(work, spec):
         output = run_job(work, spec)
     if spec.profile:
         keep_profile(work, spec)
-    initial = spec.payload.initial
-    deliver_model(output, work.staged, Path(initial) if initial else None)
-    payload = spec.payload
-    check_delivered(work.staged, payload.model, payload.train, Path(payload.examples), f"{payload.learner}.model")
-    work.facts.update({"model": _name(payload.model), "bytes": weight_bytes(work.staged)})
-    if payload.train.precision == "fp8":
+    job = spec.payload
+    deliver_model(output, work.staged, job.initial)
+    check_delivered(work.staged, job.model, job.train, job.examples, job.model_path)
+    work.facts.update({"model": _name(job.model), "bytes": weight_bytes(work.staged)})
+    if job.train.precision == "fp8":
         work.facts["trained_in"] = "fp8"
-    if payload.train.validate_every:
-        work.facts.update(_by_validation(read_json(output / HISTORY), payload.train))
+    if job.train.validate_every:
+        work.facts.update(_by_validation(read_json(output / HISTORY), job.train))
 
 
 def _by_validation(curve: list[dict[str, Any]], train: Train) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from understudy.models.facts import read_facts
 from understudy.models.hub import Unreachable
-from understudy.models.pretrained import foreseen
+from understudy.models.pretrained import expected_description
 from understudy.recipe import PretrainedModel
 from understudy.recipe.learners import paths_of
 from understudy.recipe.roles import STUDENT, section_of
@@ -34,7 +34,7 @@ def check_student_names(work: Work, examples: Path) -> None:
     from understudy.train.naming import check_names
 
     try:
-        description = foreseen(model, read_facts(examples), section_of(STUDENT), "new")
+        description = expected_description(model, read_facts(examples), section_of(STUDENT), "new")
     except Unreachable:  # an error only when it is fetched, unless it is cached by then
         return
     # Only ranks know the teachers' shapes, on which the parameters of an objective with extras depend.

@@ -23,7 +23,7 @@ from understudy.models.pretrained import COMMIT
 from understudy.models.pretrained_files import check_folder
 from understudy.plan.hardware import table
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
-from understudy.recipe.places import Conflict
+from understudy.recipe.key_path import Conflict
 from understudy.recipe.tasks import load
 
 
@@ -88,7 +88,7 @@ def _hardware(recipe: Recipe, here: Here) -> Found:
         yield Note(f"{named}: cuda, and this machine has no GPU; run it on one that has, or in a cluster")
     for job, resources in by_job.items():
         if (kind := resources.hardware) and kind not in (known := table()):
-            hint = architectures.meant(kind.upper(), known)
+            hint = architectures.suggestion(kind.upper(), known)
             yield Unknown(f"resources.{job}.hardware: {kind} is none of {', '.join(known)}, or of plan --table{hint}")
 
 
@@ -188,10 +188,13 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
         if model.type in architectures.model_types():
             yield place, f"{model.type} is no architecture for the task {recipe.task}"
         else:
-            yield place, f"{model.type} is no architecture of transformers{architectures.meant(model.type, fitting)}"
+            yield (
+                place,
+                f"{model.type} is no architecture of transformers{architectures.suggestion(model.type, fitting)}",
+            )
         return
     if recipe.takes("data.text") and architectures.is_composite(model.type):
-        yield place, architectures.composite(model.type, recipe.task)
+        yield place, architectures.composite_message(model.type, recipe.task)
         return
     shape = _shape(recipe)
     settings = architectures.settings(model.type)
@@ -201,8 +204,8 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
             if shape[key] not in (None, value):
                 yield at, f"is {value}, the data has {shape[key]}; leave it out"
         elif settings is not None and key not in settings:
-            yield at, f"{model.type} has no such setting{architectures.meant(key, settings)}"
-    for key, problem in architectures.given_twice(architectures.aliases(model.type), {**shape, **model.config}):
+            yield at, f"{model.type} has no such setting{architectures.suggestion(key, settings)}"
+    for key, problem in architectures.duplicate_settings(architectures.aliases(model.type), {**shape, **model.config}):
         yield (*where.split("."), "config", key), problem
 
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from understudy.errors import Stopped, UnderstudyError
 from understudy.jobs import attempts, files
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.steps.step import Parts, Work
 from understudy.store.files import canonical, sha256, write_json
@@ -62,7 +62,7 @@ def go_on(work: Work, spec: JobSpec) -> None:
         UnderstudyError: that training is still running, or the disk is full.
         Stopped: a stop was requested meanwhile.
     """
-    assert isinstance(spec.payload, Training)
+    assert isinstance(spec.payload, TrainingJob)
     root = work.lease.folder.parent
     mark = files.read(root / MARK, MARKS) or Mark(training_of(work.decided_by), _spread(spec))
     if spec.payload.train.resume_resharded and not list(_checkpoints(root)):
@@ -85,7 +85,7 @@ def training_of(decided_by: Parts) -> str:
 
 
 def _spread(spec: JobSpec) -> str:
-    assert isinstance(spec.payload, Training)
+    assert isinstance(spec.payload, TrainingJob)
     resources = spec.resources
     return f"{spec.payload.train.strategy} on {resources.nodes} x {resources.processes} processes"
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from understudy.graph import Node
+from understudy.jobs.trainings import objectives
 from understudy.models.pretrained import Head
-from understudy.recipe import Objectives, Recipe, Train
-from understudy.recipe.objectives import without_teacher
+from understudy.recipe import Recipe, Train
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
 from understudy.steps.identity import TRAINED_BY, model_identity, objectives_identity, task_code, training_identity
@@ -42,18 +42,13 @@ def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
         **training_identity(settings(node, recipe), resources, recipe.seed),
         **teachers,
         "task_code": task_code(recipe.task, TRAINED_BY),
-        **objectives_identity(objectives(node, recipe)),
+        **objectives_identity(objectives(recipe, node)),
     }
 
 
 def settings(node: Node, recipe: Recipe) -> Train | None:
     """The settings of a training; None for a teacher that is used as it is."""
     return recipe.trainings[node.training].train if node.training else None
-
-
-def objectives(node: Node, recipe: Recipe) -> Objectives:
-    """The objectives of a training: without a teacher, the labels."""
-    return recipe.objectives_of(node.training) if node.teachers else without_teacher()
 
 
 def _train(node: Node, work: Work) -> None:
@@ -72,4 +67,4 @@ def _train(node: Node, work: Work) -> None:
     precision = recipe.learners[node.learner].teacher_precision
     if node.teachers and precision != "fp32":
         work.facts["teacher_precision"] = precision
-    train(work, training_spec(work, node, train_settings, initial, objectives(node, recipe)))
+    train(work, training_spec(work, node, initial))

@@ -34,7 +34,7 @@ class ModelTeacher:
     def states(self, batch: Batch) -> States:
         """The last layer and its inputs on a batch, without gradients."""
         with torch.inference_mode():
-            computed: States = self._model(batch.inputs, read=lambda states: states, **batch.placed)
+            computed: States = self._model(batch.inputs, reduce=lambda states: states, **batch.placed)
         return computed._replace(states=computed.states.clone())
 
     def reshard(self) -> None:

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 
 BLOCK = 256
 """Numbers with one scale, as in torchao."""
@@ -56,7 +56,7 @@ class AdamW8bit(Optimizer):
             group |= {name: value for name, value in given.items() if name != "params"}
             for parameter, number in zip(group["params"], given["params"], strict=True):
                 for name, value in state_dict["state"][number].items():
-                    kept(self.state[parameter][name]).copy_(kept(value))
+                    local_tensor(self.state[parameter][name]).copy_(local_tensor(value))
 
     def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
@@ -67,8 +67,8 @@ class AdamW8bit(Optimizer):
         if isinstance(parameter, DTensor) and isinstance(grad, DTensor):
             grad = grad.redistribute(placements=parameter.placements)
         assert grad is not None
-        own = {name: kept(value) for name, value in state.items() if name.startswith(MOMENTS)}
-        weights, grads = _rows(kept(parameter.detach())), _rows(kept(grad).contiguous())
+        own = {name: local_tensor(value) for name, value in state.items() if name.startswith(MOMENTS)}
+        weights, grads = _rows(local_tensor(parameter.detach())), _rows(local_tensor(grad).contiguous())
         count = max(1, AT_A_TIME // max(1, weights.shape[1]))
         for first in range(0, len(weights), count):
             some = slice(first, first + count)
@@ -105,7 +105,7 @@ def _zeros(parameter: Tensor) -> dict[str, Tensor]:
 
 def _matrix(parameter: Tensor, columns: int, kind: torch.dtype) -> Tensor:
     """Zeros (rows, columns), sharded like the parameter's rows."""
-    local = kept(parameter)
+    local = local_tensor(parameter)
     plain = torch.zeros(_rows(local).shape[0], columns, dtype=kind, device=local.device)
     if not isinstance(parameter, DTensor):
         return plain

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from understudy.data.loader import Examples, Order, part_width
 from understudy.errors import InputError
 from understudy.models.buffers import unchanged_buffers
-from understudy.models.build import tried_model
+from understudy.models.build import probe_model
 from understudy.models.facts import Description
 from understudy.recipe import Degrees, Train
 
@@ -63,7 +63,7 @@ def check_batches(
     is_filled_up = degrees.pp > 1 and min(sizes) < width
     if min(sizes) > 1 and not is_filled_up:
         return
-    with tried_model(description, f"{where}.model") as model:
+    with probe_model(description, f"{where}.model") as model:
         if is_filled_up and any(isinstance(module, _BatchNorm) for module in model.modules()):
             raise InputError(
                 f"{where}.train.batch_size: {len(examples):,} examples do not fill every micro-batch of a pipeline "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -53,9 +53,12 @@ from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.precision import precision
 from understudy.train.reports import Report, Reporter
+from understudy.train.resources import RankResources
 from understudy.train.training import Around, Course, Point, Training, nothing
 from understudy.train.validation import Validation
-from understudy.train.work import TrainingJob
+
+if TYPE_CHECKING:  # the format of a job's specification is no part of a training's step key
+    from understudy.jobs.payload import TrainingJob
 
 
 @dataclass(frozen=True)
@@ -77,44 +80,45 @@ class Callbacks:
     """Called on every rank before the first step; returns a function that returns each step's context."""
 
 
-def run(job: TrainingJob, callbacks: Callbacks) -> None:
+def run(job: "TrainingJob", resources: RankResources, callbacks: Callbacks) -> None:
     """Run this rank's part of the job.
 
     Args:
         job: the job.
+        resources: of this rank.
         callbacks: the caller's callbacks.
 
     Raises:
         InputError: the recipe does not fit the data or the machine.
         UnderstudyError: training failed; the message has the place and the fix.
     """
-    device = _device(job)
-    torch.set_num_threads(job.threads)
+    device = _device(resources)
+    torch.set_num_threads(resources.threads)
     # Before each phase that may take long: a hang's message names the phase of each rank.
     callbacks.heartbeat("joining the process group", -1)
     with _process_group(device):
         folder = _joined(callbacks)
         callbacks.heartbeat("loading", -1)
         split = open_split(job.examples, "train")
-        try_later_models(job, split)
+        try_later_models(job, split, resources.device)
         description = description_of(job)
-        spread = _spread(job, device)
-        check_batches(description, split, job.train, spread.degrees, job.device, job.place.removesuffix(".train"))
-        started = initial_model(job, description, split, spread)
+        spread = _spread(job, device, resources.processes)
+        check_batches(description, split, job.train, spread.degrees, resources.device, job.path)
+        started = initial_model(job, description, split, spread, resources.processes)
         training = _training(job, split, started, spread, folder, callbacks)
         callbacks.heartbeat("training", -1)
         curve = train(training)
         callbacks.heartbeat("saving", training.steps)
-        _save(job, folder / "output", training, description, started.aliases, curve)
+        _save(folder / "output", training, description, started.aliases, curve)
         callbacks.heartbeat("done", training.steps)
 
 
-def _spread(job: TrainingJob, device: torch.device) -> Spread:
+def _spread(job: "TrainingJob", device: torch.device, processes: int) -> Spread:
     settings = job.train
     numbers = precision(settings.precision, device)
     apart, offloaded = settings.diloco is not None, "parameters" in settings.offload
     chosen = (settings.pipeline, settings.compression)
-    return Spread(degrees_of(job), device, numbers, *chosen, independent=apart, offloaded=offloaded)
+    return Spread(degrees_of(job, processes), device, numbers, *chosen, independent=apart, offloaded=offloaded)
 
 
 def _joined(callbacks: Callbacks) -> Path:
@@ -125,20 +129,20 @@ def _joined(callbacks: Callbacks) -> Path:
 
 
 def _training(
-    job: TrainingJob, split: Examples, started: Started, spread: Spread, folder: Path, callbacks: Callbacks
+    job: "TrainingJob", split: Examples, started: Started, spread: Spread, folder: Path, callbacks: Callbacks
 ) -> Training:
     """The model, distributed over the processes, and everything to train it."""
     model = started.model
     teachers, shapes = frozen_teachers(job, split, spread)
-    context = Context(job.train, job.seed, started.shapes, shapes, f"{job.place.removesuffix('.train')}.distill")
+    context = Context(job.train, job.seed, started.shapes, shapes, f"{job.path}.distill")
     student_objective = objective(job.objectives, context).to(spread.home)
     wrapped_objective = (
         spread.replicated(spread.sharded(student_objective))
         if list(student_objective.parameters())
         else student_objective
     )
-    patterns = job.train.optimizer.no_decay
-    named = None if patterns is None else exempt(model, wrapped_objective, patterns, f"{job.place}.optimizer.no_decay")
+    patterns, where = job.train.optimizer.no_decay, f"{job.train_path}.optimizer.no_decay"
+    named = None if patterns is None else exempt(model, wrapped_objective, patterns, where)
     chosen = optimizer([*model.parameters(), *wrapped_objective.parameters()], job.train.optimizer, named)
     local_steps = _local_steps(job, chosen, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
@@ -146,6 +150,7 @@ def _training(
     learner = _learner(job, started, student_objective, wrapped_objective, tuple(teachers.values()), spread)
     _check_documents(job, learner, teachers, spread)
     return Training(
+        job=job,
         model=model,
         learner=learner,
         optimizer=chosen,
@@ -154,9 +159,7 @@ def _training(
         examples=split,
         augmentation=_augmentation(job),
         order=order,
-        settings=job.train,
         steps=steps,
-        seed=job.seed,
         spread=spread,
         validation=_validation(job),
         guard=Guard(job.train.guard, spread.meshes.tp.size()) if job.train.guard else None,
@@ -171,10 +174,10 @@ def _training(
     )
 
 
-def _check_documents(job: TrainingJob, learner: Learner, teachers: Mapping[str, Teacher], spread: Spread) -> None:
+def _check_documents(job: "TrainingJob", learner: Learner, teachers: Mapping[str, Teacher], spread: Spread) -> None:
     facts = read_facts(job.examples)
     if keeps_apart(facts):
-        check_learner(learner, facts, spread, job.section)
+        check_learner(learner, facts, spread, job.model_path)
         for name, teacher in teachers.items():
             check_teacher(teacher, facts, spread, section_of(name))
 
@@ -192,7 +195,7 @@ def _checkpoints(
 
 
 def _learner(
-    job: TrainingJob,
+    job: "TrainingJob",
     started: Started,
     student_objective: Objective,
     wrapped_objective: nn.Module,
@@ -206,32 +209,32 @@ def _learner(
     return Pipelined(started.staged, started.model, student_objective, teachers, spread)
 
 
-def _local_steps(job: TrainingJob, chosen: Optimizer, spread: Spread) -> LocalSteps | None:
+def _local_steps(job: "TrainingJob", chosen: Optimizer, spread: Spread) -> LocalSteps | None:
     return LocalSteps(chosen, job.train.diloco, spread.meshes.replicate.get_group()) if job.train.diloco else None
 
 
-def _validation(job: TrainingJob) -> Validation | None:
+def _validation(job: "TrainingJob") -> Validation | None:
     """The recipe's validation, on a split that must not be empty."""
     if job.train.validate_every is None:
         return None
     examples = open_split(job.examples, "validation")
     if len(examples) == 0:
-        raise InputError(f"{job.place}.validate_every: {NOTHING_TO_VALIDATE}")
+        raise InputError(f"{job.train_path}.validate_every: {NOTHING_TO_VALIDATE}")
     train = job.train
     assert train.validate_every is not None
     return Validation(examples, train.batch_size, train.validate_every, train.keep_best, train.patience)
 
 
-def _augmentation(job: TrainingJob) -> Augmentation | None:
+def _augmentation(job: "TrainingJob") -> Augmentation | None:
     chosen = job.train.augment
     return Augmentation(chosen, job.seed, job.train.batch_size) if chosen else None
 
 
-def _device(job: TrainingJob) -> torch.device:
-    if job.device == "cpu":
+def _device(resources: RankResources) -> torch.device:
+    if resources.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise InputError(f"{job.resources}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
+        raise InputError(f"{resources.path}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     return device
@@ -257,15 +260,8 @@ def _trained(model: nn.Module, wrapped_objective: nn.Module) -> nn.Module:
     )
 
 
-def _save(
-    job: TrainingJob,
-    output: Path,
-    training: Training,
-    description: Description,
-    aliases: set[str],
-    curve: list[Point],
-) -> None:
-    leads = dist.get_rank() == 0
+def _save(output: Path, training: Training, description: Description, aliases: set[str], curve: list[Point]) -> None:
+    job, leads = training.job, dist.get_rank() == 0
     with disk_errors(output):
         if leads:
             shutil.rmtree(output, ignore_errors=True)  # an incomplete model, perhaps of more stages than now

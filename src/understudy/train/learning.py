@@ -131,7 +131,7 @@ class Whole(Learner):
             with mark("teacher") if self._teachers else nullcontext():
                 states = [teacher.states(batch) for teacher in self._teachers]
             loss: Tensor = self._model(
-                inputs, **placed, read=lambda student: loss_in_pieces(self._objective, student, states, batch)
+                inputs, **placed, reduce=lambda student: loss_in_pieces(self._objective, student, states, batch)
             )
         else:
             student = self._model(inputs, self._extras, **placed)
@@ -148,7 +148,7 @@ class Whole(Learner):
         """The result for this rank's positions."""
         inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
         with torch.no_grad(), autocast(self._spread.precision, self._spread.device):
-            said: Tensor = unwrapped(self._model)(inputs, **placed, read=lambda states: reduce(states, labels))
+            said: Tensor = unwrapped(self._model)(inputs, **placed, reduce=lambda states: reduce(states, labels))
         return said
 
     def reshard(self) -> None:

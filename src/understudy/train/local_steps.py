@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.optim import Optimizer
 
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.recipe import Diloco
 
 OUTER, MOMENTUM = "outer", "outer_momentum"
@@ -34,7 +34,7 @@ class LocalSteps(Stateful):
     def __init__(self, chosen: Optimizer, settings: Diloco, replicas: dist.ProcessGroup) -> None:
         self._optimizer, self._settings, self._replicas = chosen, settings, replicas
         for parameter in self._parameters():
-            dist.broadcast(kept(parameter.detach()), group=replicas, group_src=0)
+            dist.broadcast(local_tensor(parameter.detach()), group=replicas, group_src=0)
             chosen.state[parameter][OUTER] = parameter.detach().clone()
             chosen.state[parameter][MOMENTUM] = torch.zeros_like(parameter.detach())
 
@@ -43,7 +43,7 @@ class LocalSteps(Stateful):
         if step % self._settings.every == 0 or step == steps:
             for parameter in self._parameters():
                 state = self._optimizer.state[parameter]
-                self._meet(*(kept(tensor.detach()) for tensor in (parameter, state[OUTER], state[MOMENTUM])))
+                self._meet(*(local_tensor(tensor.detach()) for tensor in (parameter, state[OUTER], state[MOMENTUM])))
 
     def _meet(self, weight: Tensor, outer: Tensor, momentum: Tensor) -> None:
         """One tensor's outer step, in place; Nesterov's momentum as in torch.optim.SGD."""
@@ -58,10 +58,10 @@ class LocalSteps(Stateful):
         """This rank's weights and inner state, not copied."""
         found: dict[str, Tensor] = {}
         for number, parameter in enumerate(self._parameters()):
-            found[f"{number}.weight"] = kept(parameter.detach())
+            found[f"{number}.weight"] = local_tensor(parameter.detach())
             for name, value in self._optimizer.state[parameter].items():
                 if isinstance(value, Tensor) and name not in (OUTER, MOMENTUM):
-                    found[f"{number}.{name}"] = kept(value)
+                    found[f"{number}.{name}"] = local_tensor(value)
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from understudy.errors import UnderstudyError
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 
 INITIAL, LEAST = 2.0**16, 1.0
 GROWS_AFTER = 2000
@@ -42,7 +42,7 @@ class LossScale:
     def unscale(self, chosen: Optimizer) -> None:
         """Divide the gradients of an optimiser's parameters, in place."""
         parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
-        found = [kept(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        found = [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
         torch._foreach_mul_(found, 1 / self.value)
 
     def allows(self, norm: Tensor) -> bool:

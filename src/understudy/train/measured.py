@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from understudy.data.loader import Examples
 from understudy.errors import InputError
-from understudy.models.build import build_model, tried_model
+from understudy.models.build import build_model, probe_model
 from understudy.models.facts import Description
 from understudy.models.narrow import narrowed
 from understudy.models.one_type import MixedTypes, OneType
@@ -29,7 +29,7 @@ def check_narrowed(description: Description, split: Examples, where: str) -> Non
     device = torch.device("cpu")
     try:
         try:
-            with tried_model(description, where) as model, _kernels(model):
+            with probe_model(description, where) as model, _kernels(model):
                 check_shapes(narrowed(model, torch.bfloat16), split, description, device, where)
         except InputError as error:
             if isinstance(error.__cause__, MixedTypes):

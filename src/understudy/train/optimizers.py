@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.recipe import Optimizer as OptimizerSettings
 from understudy.recipe import Schedule
 from understudy.train.adamw_8bit import AdamW8bit
@@ -58,7 +58,7 @@ class ShardedAdamW(AdamW):
             if isinstance(parameter, DTensor) and isinstance(grad, DTensor):
                 grads[number] = grad.redistribute(placements=parameter.placements)
         for tensors in (parameters, grads, *more):
-            tensors[:] = [kept(tensor) for tensor in tensors]
+            tensors[:] = [local_tensor(tensor) for tensor in tensors]
         return found
 
 
@@ -126,7 +126,7 @@ def scale_gradients(parameters: Sequence[nn.Parameter], limit: float, norm: torc
     # As nn.utils.clip_grads_with_norm_, but each rank scales its shards as plain tensors: on lists of DTensors torch's
     # dispatch takes longer than the operation.
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
-    grads = [kept(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    grads = [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
     for device in {grad.device for grad in grads}:
         torch._foreach_mul_([grad for grad in grads if grad.device == device], factor.to(device))
 

@@ -66,13 +66,13 @@ class Staged:
                 stage.to(device)
         return with_tied_alone(self.held, self.beside, [stage.model for stage in self.stages.values()])
 
-    def find_head(self, device: torch.device) -> None:
+    def detect_head(self, device: torch.device) -> None:
         """Detect whether the last stage's logits can be computed for some positions only."""
         for stage in self.stages.values():
             if stage.is_last and isinstance(stage.model, TextModel):
                 training = stage.training
                 stage.eval()
-                stage.model.find_head(partial(self._ask, stage, device))
+                stage.model.detect_head(partial(self._ask, stage, device))
                 stage.train(training)
             reshard(stage)
 

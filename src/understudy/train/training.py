@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import torch
 from torch import nn
@@ -20,6 +20,9 @@ from understudy.train.learning import Learner
 from understudy.train.local_steps import LocalSteps
 from understudy.train.loss_scale import KeptScale, LossScale, Overflow
 from understudy.train.validation import Validation
+
+if TYPE_CHECKING:  # the format of a job's specification is no part of a training's step key
+    from understudy.jobs.payload import TrainingJob
 
 
 class Marks(Mark, Overflow):
@@ -72,6 +75,7 @@ def nothing(step: int) -> AbstractContextManager[None]:
 class Training:
     """All parts of a training run."""
 
+    job: "TrainingJob"
     model: nn.Module
     """This rank's layers."""
     learner: Learner
@@ -85,9 +89,7 @@ class Training:
     augmentation: Augmentation | None
     """Random changes of the inputs."""
     order: Order
-    settings: Train
     steps: int
-    seed: int
     spread: Spread
     """The distribution over ranks."""
     validation: Validation | None
@@ -104,6 +106,16 @@ class Training:
     """Called on the first rank with the points since the last call and the seconds that they took."""
     around_step: Around = nothing
     history: list[Point] = field(default_factory=list)
+
+    @property
+    def settings(self) -> Train:
+        """The recipe's settings."""
+        return self.job.train
+
+    @property
+    def seed(self) -> int:
+        """The recipe's seed."""
+        return self.job.seed
 
     @property
     def is_over(self) -> bool:

@@ -21,7 +21,7 @@ from understudy.errors import InputError
 from understudy.models.adapters import Adapter, add_adapters, draw_adapters, merged
 from understudy.models.four_bits import FourBits
 from understudy.models.tasks import TextModel
-from understudy.models.weights import Later
+from understudy.models.weights import LazyTensor
 from understudy.recipe import Lora
 
 ATTENTION = ("q_proj", "v_proj")
@@ -102,12 +102,12 @@ def test_what_is_named_whole_is_trained_too() -> None:
     [
         (
             {"modules": ["query"]},
-            r"train\.lora\.modules: no layer is called query; there are .*layers\.\*\.self_attn\.k_",
+            r"train\.lora\.modules: no layer is called query; the layers are .*layers\.\*\.self_attn\.k_",
         ),
-        ({"modules": ["norm"]}, r"train\.lora\.modules: no layer is called norm; there are lm_head, "),
+        ({"modules": ["norm"]}, r"train\.lora\.modules: no layer is called norm; the layers are lm_head, "),
         (
             {"modules": ATTENTION, "whole": ["score"]},
-            r"train\.lora\.whole: no layer is called score; there are lm_head, ",
+            r"train\.lora\.whole: no layer is called score; the layers are lm_head, ",
         ),
     ],
 )
@@ -209,7 +209,7 @@ def test_beside_four_bits_they_are_trained_to_what_is_merged() -> None:
     said = model(TOKENS).logits
     said.square().mean().backward()
     assert all(one.grad is not None for one in model.parameters() if one.requires_grad)
-    state = {name: one.make() if isinstance(one, Later) else one for name, one in merged(model).items()}
+    state = {name: one.compute() if isinstance(one, LazyTensor) else one for name, one in merged(model).items()}
     assert not torch.allclose(plain(TOKENS).logits, said, atol=1e-4)
     plain.load_state_dict(state)
     torch.testing.assert_close(plain(TOKENS).logits, said, rtol=1e-5, atol=1e-6)

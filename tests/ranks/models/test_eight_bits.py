@@ -41,14 +41,14 @@ def test_it_computes_with_the_weights_that_its_integers_and_scales_are(kind: str
 
 def test_rows_use_all_integers_and_are_off_by_half_a_step() -> None:
     rows = torch.randn(64, 1000, generator=torch.Generator().manual_seed(1)) * torch.logspace(-6, 3, 64)[:, None]
-    numbers, scales = EightBits.rounded(rows)
+    numbers, scales = EightBits.quantize(rows)
     assert (numbers.abs().amax(1) == 127).all()
     assert ((numbers * scales[:, None] - rows).abs() <= scales[:, None] * 0.5001).all()
     assert torch.equal(scales.bfloat16().float(), scales)
 
 
 def test_a_row_of_zeros_stays_and_one_that_is_no_number_is_heard() -> None:
-    numbers, scales = EightBits.rounded(torch.zeros(1, 4))
+    numbers, scales = EightBits.quantize(torch.zeros(1, 4))
     assert not numbers.any()
     assert scales.isfinite().all()
     broken = nn.Linear(2, 2, bias=False)
@@ -91,7 +91,7 @@ def asked(folder: str, shards: int) -> tuple[dict[str, Any], Any, int]:
         description, cpu = read_description(Path(folder)), torch.device("cpu")
         spread = Spread(Degrees(dp_shard=shards), cpu, torch.float32)
         model = teacher_over_ranks(empty_model(description), spread, "int8")
-        read_weights(model, Path(folder), cpu, whole=empty_model(description))
+        read_weights(model, Path(folder), cpu, full_model=empty_model(description))
         move_buffers(model, cpu)
         state, kept = {}, 0
         for name, tensor in model.state_dict().items():

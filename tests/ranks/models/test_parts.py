@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from understudy.models.parts import kept, kept_part
+from understudy.models.parts import local_slices, local_tensor
 
 SHAPES = [(8, 6), (7, 5), (5,), (2, 3, 4), (1, 1)]
 
 
 def test_a_tensor_that_is_not_spread_is_kept_whole() -> None:
     tensor = torch.zeros(3, 4)
-    assert kept_part(tensor) == (slice(0, 3), slice(0, 4))
-    assert kept(tensor) is tensor
-    assert kept_part(torch.tensor(1.0)) == ()
+    assert local_slices(tensor) == (slice(0, 3), slice(0, 4))
+    assert local_tensor(tensor) is tensor
+    assert local_slices(torch.tensor(1.0)) == ()
 
 
 def sharded(shape: tuple[int, ...]) -> list[bool]:
@@ -37,7 +37,7 @@ def sharded(shape: tuple[int, ...]) -> list[bool]:
         module.weight = nn.Parameter(distribute_tensor(whole, mesh["tp"], [Shard(0)]))
         fully_shard(module, mesh=mesh["fsdp"])
         found += module.parameters()
-        return [torch.equal(kept(tensor), whole[kept_part(tensor)]) for tensor in found]
+        return [torch.equal(local_tensor(tensor), whole[local_slices(tensor)]) for tensor in found]
     finally:
         dist.destroy_process_group()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from understudy.errors import UnderstudyError
 from understudy.models.weight_files import INDEX, weight_files
-from understudy.models.weights import form, opened, write_weights
+from understudy.models.weights import header, opened, write_weights
 
 TENSORS = {
     "b": torch.arange(12.0).view(3, 4),
@@ -74,7 +74,7 @@ def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-    from understudy.models.parts import kept
+    from understudy.models.parts import local_tensor
 
     dist.init_process_group("gloo")
     try:
@@ -87,11 +87,14 @@ def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
         write_weights(folder, spread, 60)
         dist.barrier()
         with opened(folder) as weights:
-            assert weights.forms == {name: form(tensor) for name, tensor in TENSORS.items()}
+            assert weights.headers == {name: header(tensor) for name, tensor in TENSORS.items()}
             found = {name: torch.zeros_like(tensor) for name, tensor in spread.items()}
             for name, tensor in found.items():
                 weights.read(name, tensor)
-        return {name: (torch.equal(kept(found[name]), kept(spread[name])), kept(found[name]).shape) for name in found}
+        return {
+            name: (torch.equal(local_tensor(found[name]), local_tensor(spread[name])), local_tensor(found[name]).shape)
+            for name in found
+        }
     finally:
         dist.destroy_process_group()
 
@@ -109,7 +112,7 @@ def test_a_file_that_is_no_safetensors_is_named(tmp_path: Path) -> None:
     write_weights(tmp_path, TENSORS, 60)
     damaged = weight_files(tmp_path)[1]
     damaged.write_bytes(b"x" * 100)
-    with pytest.raises(UnderstudyError, match=f"{damaged.name}: is no safetensors file"), opened(tmp_path):
+    with pytest.raises(UnderstudyError, match=f"{damaged.name}: is not a safetensors file"), opened(tmp_path):
         pass
 
 

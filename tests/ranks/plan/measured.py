@@ -113,10 +113,7 @@ def planned_on(device: str, job: JobSpec, facts: Facts) -> list[Traced]:
     mesh_degrees = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
     teachers = {name: describe(taught.model, facts, "teacher.model") for name, taught in work.teachers.items()}
     model = describe(work.model, facts, "student.model")
-    teacher_settings = work.teacher_precision, work.teacher_shards
-    described = Planned(
-        model, teachers, work.train, work.objectives, PlaceholderExamples(facts, 64), "student.train", *teacher_settings
-    )
+    described = Planned(work, model, teachers, PlaceholderExamples(facts, 64))
     return traces(described, mesh_degrees, device, torch.bfloat16 if device == "cuda" else torch.float32)
 
 

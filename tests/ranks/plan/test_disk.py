@@ -48,7 +48,7 @@ def test_a_checkpoint_and_a_model_are_as_large_as_real_ones(
     ranks.run(2, train_ranks, job)
     work = training(job)
     model = describe(work.model, facts, "teacher.model")
-    planned = Planned(model, {}, work.train, work.objectives, PlaceholderExamples(facts, 64), "teacher.train")
+    planned = Planned(work, model, {}, PlaceholderExamples(facts, 64))
     needed = disk(Job("teacher", "teacher", planned, 1, 2, None), estimate(planned, degrees(strategy, 1, 2)))  # type: ignore[arg-type]
     written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints" / "step-4").iterdir())
     assert needed.checkpoint == pytest.approx(written, rel=0.02)

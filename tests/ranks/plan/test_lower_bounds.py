@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.ranks.plan.measured import case, llama, text_examples
 from tests.ranks.train.jobs import spec, train_ranks
-from tests.unit.jobs.specs import training
+from tests.unit.jobs.specs import training, training_settings
 from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
 from understudy.models.weight_files import weight_bytes
@@ -67,7 +67,7 @@ def test_ranks_hold_and_write_at_least_what_is_certain(
     model = weights_of(describe(work.model, facts, "student.model"), "student.model").parameters
     weights = Held(model, sum(weight_bytes(Path(teacher.folder)) for teacher in work.teachers.values()))
     mesh_degrees = degrees(work.train.strategy, 1, processes)
-    assert 0 < training_memory(work.train, mesh_degrees, "cpu", "fp32", weights) <= held
+    assert 0 < training_memory(work, mesh_degrees, "cpu", weights) <= held
     written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints").rglob("*") if path.is_file())
     assert training_disk(work.train, model) <= written + 2 * weight_bytes(job.output)
     assert training_disk(work.train, model) >= 0.98 * (written + 2 * weight_bytes(job.output)) or work.train.diloco
@@ -99,7 +99,7 @@ def test_memory_is_of_what_every_step_needs(
 ) -> None:
     """Of a model of 1 GiB and a teacher of 2."""
     held = Held(GIB, 2 * GIB)
-    assert training_memory(train(**settings), mesh_degrees, device, "fp32", held) == gib * GIB
+    assert training_memory(training_settings(train(**settings)), mesh_degrees, device, held) == gib * GIB
 
 
 @pytest.mark.parametrize(
@@ -113,28 +113,31 @@ def test_memory_is_of_what_every_step_needs(
     ],
 )
 def test_a_teacher_is_there_as_often_as_its_shards_make_copies(mesh_degrees: Degrees, shards: int, copies: int) -> None:
-    assert training_memory(train(), mesh_degrees, "cpu", "fp32", Held(0, GIB), shards) == copies * GIB
+    settings = training_settings(train(), teacher_shards=shards)
+    assert training_memory(settings, mesh_degrees, "cpu", Held(0, GIB)) == copies * GIB
 
 
 @pytest.mark.parametrize(("shards", "copies"), [(None, 1), (1, 0), (2, 2), (4, 1)])
 def test_whole_copies_of_a_teacher_beside_an_offloaded_student_stay_on_gpus(shards: int | None, copies: int) -> None:
-    offloaded = train(offload=("parameters",))
-    assert training_memory(offloaded, Degrees(dp_shard=4), "cuda", "fp32", Held(0, GIB), shards) == copies * GIB
+    offloaded = training_settings(train(offload=("parameters",)), teacher_shards=shards)
+    assert training_memory(offloaded, Degrees(dp_shard=4), "cuda", Held(0, GIB)) == copies * GIB
 
 
 def test_a_training_without_a_teacher_has_any_degrees() -> None:
     """The teacher's own, whose processes student.teacher_shards need not divide."""
-    assert training_memory(train(), Degrees(), "cpu", "fp32", Held(GIB, 0), 2) == 6 * GIB
+    settings = training_settings(train(), teacher_shards=2)
+    assert training_memory(settings, Degrees(), "cpu", Held(GIB, 0)) == 6 * GIB
 
 
 def test_frozen_weights_in_four_bits_take_no_less_than_an_eighth() -> None:
     lora = {"modules": ["q"], "frozen_precision": "nf4"}
-    assert training_memory(train(lora=lora), Degrees(), "cpu", "fp32", Held(8 * GIB, 0)) == 2 * GIB
+    assert training_memory(training_settings(train(lora=lora)), Degrees(), "cpu", Held(8 * GIB, 0)) == 2 * GIB
 
 
 @pytest.mark.parametrize(("kind", "share"), [("bf16", 2), ("int8", 4), ("nf4", 8)])
 def test_a_teacher_in_fewer_bytes_takes_no_less_than_this(kind: Any, share: int) -> None:
-    assert training_memory(train(), Degrees(), "cpu", kind, Held(0, 2 * GIB)) == 2 * GIB // share
+    settings = training_settings(train(), teacher_precision=kind)
+    assert training_memory(settings, Degrees(), "cpu", Held(0, 2 * GIB)) == 2 * GIB // share
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,7 @@ def test_more_shards_never_take_more_and_more_copies_never_less(
 ) -> None:
     held = Held(model, teacher)
     single, sharded, copied = (
-        training_memory(train(), mesh_degrees, "cpu", "fp32", held)
+        training_memory(training_settings(train()), mesh_degrees, "cpu", held)
         for mesh_degrees in (Degrees(), Degrees(dp_shard=shards), Degrees(dp_replicate=copies))
     )
     assert sharded == single <= copied

@@ -12,7 +12,7 @@ from tests.ranks.plan.measured import case, llama, measured, packed_examples, pl
 from tests.ranks.plan.measured import planned as planned_of
 from tests.ranks.train.jobs import BERT, GPT, VIT, spec, train_ranks
 from tests.unit.jobs.specs import with_payload
-from tests.unit.plan.test_choices import IMAGES
+from tests.unit.plan.test_choices import IMAGES, with_settings
 from tests.unit.plan.test_depth import llama as llama_of
 from tests.unit.plan.test_depth import planned
 from understudy.errors import InputError
@@ -73,7 +73,7 @@ def test_a_plan_knows_the_mask_of_documents_apart(ranks: Any, tmp_path: Path, st
 def test_a_teacher_in_bf16_takes_half() -> None:
     job = planned(llama_of(2), llama_of(3))
     kinds = [
-        traces(replace(job, teacher_precision=kind), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds
+        traces(with_settings(job, teacher_precision=kind), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds
         for kind in ("fp32", "bf16")
     ]
     assert kinds[1]["teacher"] == pytest.approx(kinds[0]["teacher"] / 2, rel=0.01)
@@ -82,7 +82,9 @@ def test_a_teacher_in_bf16_takes_half() -> None:
 def test_a_teacher_in_int8_takes_a_quarter_for_its_linear_layers_and_no_tp() -> None:
     job = planned(llama_of(2), llama_of(3))
     whole, few = (
-        traces(replace(job, teacher_precision=kind), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds["teacher"]
+        traces(with_settings(job, teacher_precision=kind), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds[
+            "teacher"
+        ]
         for kind in ("fp32", "int8")
     )
     net = empty_model(job.teachers["teacher"]).get_submodule("net")
@@ -92,12 +94,12 @@ def test_a_teacher_in_int8_takes_a_quarter_for_its_linear_layers_and_no_tp() -> 
     assert whole == pytest.approx(4 * every / 2, rel=0.01)
     assert few == pytest.approx((4 * (every - linear) + linear + 4 * rows) / 2, rel=0.01)
     with pytest.raises(InputError, match=r"student\.teacher_precision: layers in int8 are not split \(tp\); use bf16"):
-        traces(replace(job, teacher_precision="int8"), Degrees(tp=2), "cpu", torch.float32)
+        traces(with_settings(job, teacher_precision="int8"), Degrees(tp=2), "cpu", torch.float32)
 
 
 def test_a_teacher_in_nf4_takes_an_eighth_and_scales_for_its_linear_layers_but_the_last() -> None:
     job = planned(llama_of(2), llama_of(3))
-    few = traces(replace(job, teacher_precision="nf4"), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds
+    few = traces(with_settings(job, teacher_precision="nf4"), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds
     net = empty_model(job.teachers["teacher"]).get_submodule("net")
     layers = [layer.get_parameter("weight") for name, layer in linear_layers(net).items() if name != "lm_head"]
     others = sum(parameter.numel() for parameter in net.parameters()) - sum(map(Tensor.numel, layers))
@@ -147,7 +149,7 @@ def test_what_other_architectures_ask_their_layers_is_known_in_every_stage(kind:
 def test_a_teacher_takes_its_share_of_its_own_shards(split: Degrees, shards: int) -> None:
     job = planned(llama_of(4), llama_of(3), gradient_accumulation_steps=2)
     whole = sum(weight.nbytes for weight in empty_model(job.teachers["teacher"]).parameters())
-    for traced in traces(replace(job, teacher_shards=shards), split, "cpu", torch.float32):
+    for traced in traces(with_settings(job, teacher_shards=shards), split, "cpu", torch.float32):
         gathered = 0 if shards == 1 else 0.4 * whole
         assert whole / shards * 0.99 <= traced.peak.kinds["teacher"] <= whole / shards + gathered
 

@@ -14,7 +14,6 @@ from tests.ranks.train import jobs
 from tests.ranks.train.jobs import tiers, train_ranks
 from tests.ranks.train.test_resume import RESNET
 from tests.unit.jobs.specs import training as training_of
-from understudy.agent.training import training_job
 from understudy.data.loader import Order, open_split
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
@@ -204,9 +203,9 @@ def test_what_the_student_cannot_learn_from_is_told_before_its_teacher_is_traine
         student_world=world,
         student_objectives=[{"type": "logits"}],
     )
-    job = training_job(spec, training_of(spec))
+    job = training_of(spec)
     if right:
-        try_later_models(job, open_split(image_examples, "train"))
+        try_later_models(job, open_split(image_examples, "train"), "cpu")
         return
     with pytest.raises(InputError, match=r"^student\.train\.batch_size: .*Expected more than 1 value"):
-        try_later_models(job, open_split(image_examples, "train"))
+        try_later_models(job, open_split(image_examples, "train"), "cpu")

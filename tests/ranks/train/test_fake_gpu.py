@@ -16,7 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.unit.plan.test_depth import llama, planned
 from understudy.models import outputs
-from understudy.models.build import undrawn_model
+from understudy.models.build import uninitialized_model
 from understudy.models.facts import Description
 from understudy.models.tasks import TextModel
 from understudy.objectives import fused
@@ -43,9 +43,9 @@ def spread(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spread]:
 
 def on_gpu(described: Description) -> TextModel:
     with GPU:
-        model = undrawn_model(described, "student.model")
+        model = uninitialized_model(described, "student.model")
     assert isinstance(model, TextModel)
-    model.take_head_apart()
+    model.separate_head()
     return model
 
 
@@ -56,17 +56,17 @@ def test_all_operands_of_a_step_are_on_the_gpu(
 ) -> None:
     monkeypatch.setattr(fused, "has_compiler", lambda: False)
     if in_pieces:
-        monkeypatch.setattr(outputs, "HELD", 300 * 12)
+        monkeypatch.setattr(outputs, "LOGITS_AT_A_TIME", 300 * 12)
     job = planned(llama(2), llama(3) if taught else None)
     with FakeTensorMode(allow_non_fake_inputs=True):
         student = on_gpu(job.model)
         teachers = [ModelTeacher(on_gpu(each), frozenset()) for each in job.teachers.values()]
-        learned = objective(job.objectives, Context(job.train, seed=0))
+        learned = objective(job.settings.objectives, Context(job.train, seed=0))
         inputs, labels = (tensor.to(GPU) for tensor in job.examples.batch(np.zeros(2, dtype=np.int64)))
         with autocast(spread.precision, GPU):
             batch = Batch(inputs, labels)
             known = [teacher.states(batch) for teacher in teachers]
-            loss = student(inputs, read=lambda states: loss_in_pieces(learned, states, known, batch))
+            loss = student(inputs, reduce=lambda states: loss_in_pieces(learned, states, known, batch))
     saved = [tensor for tensor in loss.grad_fn.saved_tensors if isinstance(tensor, Tensor)]
     assert len(saved) == 2
     assert {tensor.device for tensor in (loss, *saved)} == {GPU}

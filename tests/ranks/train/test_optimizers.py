@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
-from understudy.models.parts import kept
+from understudy.models.parts import local_tensor
 from understudy.recipe import Optimizer, Schedule
 from understudy.train.optimizers import clip, learning_rate, optimizer, set_learning_rate
 
@@ -200,7 +200,11 @@ def steps_of_shards(whose: str) -> list[Any]:
                 weight.grad = distribute_tensor(tensor.sin(), mesh, [Shard(0)])
             (clip if whose == "ours" else nn.utils.clip_grad_norm_)(weights, 0.5)
             chosen.step()
-        return [kept(one).tolist() for weight in weights for one in (weight.detach(), *chosen.state[weight].values())]
+        return [
+            local_tensor(value).tolist()
+            for weight in weights
+            for value in (weight.detach(), *chosen.state[weight].values())
+        ]
     finally:
         dist.destroy_process_group()
 

@@ -676,6 +676,6 @@ def train_in_pieces(job: JobSpec) -> int:
         return iter(found)
 
     pieces = outputs.States.pieces
-    with patch.object(outputs, "HELD", 120), patch.object(outputs.States, "pieces", counted):
+    with patch.object(outputs, "LOGITS_AT_A_TIME", 120), patch.object(outputs.States, "pieces", counted):
         train_ranks(job)
     return max(counts, default=0)

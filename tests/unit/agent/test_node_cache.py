@@ -274,7 +274,7 @@ def test_a_disk_that_cannot_be_used_is_no_reason_to_fail(examples: Path, tmp_pat
 @pytest.fixture
 def spec(job: JobSpec, store: Store, examples: Path) -> JobSpec:
     teacher = publish(store, {"model.safetensors": b"weights"})
-    spec = with_payload(replace(job, supervised=True), examples=str(examples), teacher=str(teacher))
+    spec = with_payload(replace(job, supervised=True), examples=examples, teacher=str(teacher))
     spec.rank_logs.mkdir(parents=True)
     spec.write()
     return spec

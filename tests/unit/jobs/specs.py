@@ -7,9 +7,10 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import TrainingJob, TrainingSettings
 from understudy.jobs.specification import JobSpec
-from understudy.recipe import SavedModel
+from understudy.recipe import ArchitectureModel, SavedModel, Train
+from understudy.recipe.objectives import without_teacher
 
 
 def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
@@ -46,7 +47,7 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         changes["teachers"] = {
             "teacher": {"folder": str(teacher), "model": model or changes.get("model", payload["model"])}
         }
-    names = {field.name for field in fields(Training)}
+    names = {field.name for field in fields(TrainingJob)}
     payload.update({name: value for name, value in changes.items() if name in names})
     values.update({name: value for name, value in changes.items() if name not in names})
     return TypeAdapter(JobSpec).validate_python(values)
@@ -70,9 +71,15 @@ def evaluation_spec(folder: Path | str, **changes: Any) -> JobSpec:
     )
 
 
-def training(job: JobSpec) -> Training:
+def training_settings(train: Train, **changes: Any) -> TrainingSettings:
+    """A student's training, which learns from the labels alone unless it is changed."""
+    values = {"model": ArchitectureModel(type="llama"), "objectives": without_teacher(), "seed": 0, **changes}
+    return TrainingSettings(learner="student", path="student", train=train, **values)
+
+
+def training(job: JobSpec) -> TrainingJob:
     """What a training job trains."""
-    assert isinstance(job.payload, Training)
+    assert isinstance(job.payload, TrainingJob)
     return job.payload
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from understudy.models.adapter_config import adapter_config, fits
+from understudy.models.adapter_config import adapter_config, adapters_match
 from understudy.recipe import Lora, PretrainedModel
 
 FACTS: Any = {"task": "causal-lm", "vocab_size": 64, "eos_id": 0, "sequence_length": 16}
@@ -15,7 +15,7 @@ LORA = Lora(modules=("q_proj",), rank=4, alpha=6.0, dropout=0.1)
 
 
 def written(folder: Path, began: PretrainedModel = HUB, **changes: Any) -> Path:
-    config = adapter_config(LORA, began, FACTS, ["model.layers.0.self_attn.q_proj"], turned=False)
+    config = adapter_config(LORA, began, FACTS, ["model.layers.0.self_attn.q_proj"], transposed=False)
     (folder / "lora.json").write_text(json.dumps({**config, **changes}))
     (folder / "lora.adapter").touch()
     return folder
@@ -36,7 +36,7 @@ def test_peft_reads_all_of_it(tmp_path: Path) -> None:
 def test_a_folder_is_no_name_for_others(tmp_path: Path) -> None:
     local = PretrainedModel(pretrained="/somewhere/model")
     assert json.loads((written(tmp_path, local) / "lora.json").read_text())["base_model_name_or_path"] is None
-    assert fits(tmp_path, local, LORA, FACTS)
+    assert adapters_match(tmp_path, local, LORA, FACTS)
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,21 @@ def test_a_folder_is_no_name_for_others(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_of_the_recipe_does_not_fit(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert fits(written(tmp_path), HUB, LORA, FACTS)
-    assert not fits(written(tmp_path, **changes), HUB, LORA, FACTS)
+    assert adapters_match(written(tmp_path), HUB, LORA, FACTS)
+    assert not adapters_match(written(tmp_path, **changes), HUB, LORA, FACTS)
 
 
 def test_adapters_are_there_where_the_recipe_has_them_kept_and_nowhere_else(tmp_path: Path) -> None:
     with_more = LORA.model_copy(update={"whole": ("norm",)})
-    assert not fits(tmp_path, HUB, LORA, FACTS)
-    assert fits(tmp_path, HUB, None, FACTS)
-    assert fits(tmp_path, HUB, with_more, FACTS)
+    assert not adapters_match(tmp_path, HUB, LORA, FACTS)
+    assert adapters_match(tmp_path, HUB, None, FACTS)
+    assert adapters_match(tmp_path, HUB, with_more, FACTS)
     written(tmp_path)
-    assert not fits(tmp_path, HUB, None, FACTS)
-    assert not fits(tmp_path, HUB, with_more, FACTS)
+    assert not adapters_match(tmp_path, HUB, None, FACTS)
+    assert not adapters_match(tmp_path, HUB, with_more, FACTS)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", "{}"])
 def test_a_file_that_is_none_does_not_fit(tmp_path: Path, text: str) -> None:
     (written(tmp_path) / "lora.json").write_text(text)
-    assert not fits(tmp_path, HUB, LORA, FACTS)
+    assert not adapters_match(tmp_path, HUB, LORA, FACTS)

@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from understudy.models import architectures
-from understudy.models.architectures import aliases, asked_for, given_twice, meant, model_types, settings, types_for
+from understudy.models.architectures import (
+    aliases,
+    duplicate_settings,
+    model_types,
+    optional_settings,
+    settings,
+    suggestion,
+    types_for,
+)
 from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.recipe import ArchitectureModel
@@ -27,7 +35,7 @@ def test_what_a_network_asks_for_is_known_though_its_configuration_does_not_list
     from transformers import AutoConfig
 
     assert "head_dim" not in AutoConfig.for_model("qwen3_moe").to_dict()
-    assert "head_dim" in asked_for("qwen3_moe") & (settings("qwen3_moe") or frozenset())
+    assert "head_dim" in optional_settings("qwen3_moe") & (settings("qwen3_moe") or frozenset())
     sizes: dict[str, Any] = {
         "hidden_size": 16,
         "intermediate_size": 8,
@@ -80,7 +88,7 @@ def test_nothing_heavy_is_imported_for_it() -> None:
     ],
 )
 def test_the_name_that_was_meant_is_the_usual_one_or_the_closest(word: str, known: set[str], said: str) -> None:
-    assert meant(word, known) == said
+    assert suggestion(word, known) == said
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "qwen2", "xlm", "dinov2", "bloom", "ctrl"])
@@ -92,13 +100,13 @@ def test_other_names_of_settings_are_those_of_transformers(model_type: str) -> N
 
 def test_a_setting_that_is_given_under_two_names_is_found() -> None:
     names = aliases("gpt2")
-    assert not list(given_twice(names, ["n_head", "n_layer"]))
+    assert not list(duplicate_settings(names, ["n_head", "n_layer"]))
     problem = "is another name of n_head, which has a value already; leave it out"
-    assert list(given_twice(names, ["n_head", "num_attention_heads"])) == [("num_attention_heads", problem)]
-    assert list(given_twice({"a": "c", "b": "c"}, ["a", "b"])) == [("b", problem.replace("n_head", "a"))]
+    assert list(duplicate_settings(names, ["n_head", "num_attention_heads"])) == [("num_attention_heads", problem)]
+    assert list(duplicate_settings({"a": "c", "b": "c"}, ["a", "b"])) == [("b", problem.replace("n_head", "a"))]
 
 
 def test_no_name_of_the_configuration_class_itself_is_meant() -> None:
     known = settings("vit")
     assert known is not None
-    assert meant("n_layers", known) == "; did you mean num_hidden_layers?"
+    assert suggestion("n_layers", known) == "; did you mean num_hidden_layers?"

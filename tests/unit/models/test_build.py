@@ -15,7 +15,7 @@ from transformers.utils import logging
 from tests.unit.models.loading import loaded, parameter_count
 from tests.unit.models.sections import section
 from understudy.errors import InputError, UnderstudyError
-from understudy.models.build import build_model, tied_weights, tried_model, undrawn_model
+from understudy.models.build import build_model, probe_model, tied_weights, uninitialized_model
 from understudy.models.describe import describe
 from understudy.models.facts import DESCRIPTION, WEIGHTS
 from understudy.models.files import save_model
@@ -227,7 +227,7 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
 def test_an_undrawn_model_has_the_tied_weights_of_a_real_one() -> None:
     for spec in (GPT2, LLAMA):
         model, description = built(spec, TEXTS)
-        assert tied_weights(undrawn_model(description)) == tied_weights(model)
+        assert tied_weights(uninitialized_model(description)) == tied_weights(model)
 
 
 STAGES = {"hidden_sizes": [8, 8], "depths": [1, 1]}
@@ -247,7 +247,7 @@ def test_a_network_that_looks_at_values_is_tried_too(kind: str) -> None:
     examples = {**IMAGES, "image": {"size": 32, "channels": 3}}
     model, description = built({"type": kind, "config": LOOKING[kind]}, examples)
     images = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
-    with tried_model(description) as tried:
+    with probe_model(description) as tried:
         shape = tried.eval()(images).logits.shape
         assert all(isinstance(tensor, FakeTensor) for tensor in tried.state_dict().values())
     assert shape == model.eval()(images).logits.shape == (1, 3)

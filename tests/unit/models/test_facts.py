@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from understudy.models.facts import about, read_description, read_facts
+from understudy.models.facts import described_facts, read_description, read_facts
 
 
 def test_what_is_written_beside_examples_and_models_is_read(image_examples: Path, tmp_path: Path) -> None:
@@ -15,5 +15,5 @@ def test_a_model_keeps_of_its_examples_what_they_mean_and_not_how_many_they_are(
     image_examples: Path, text_examples: Path
 ) -> None:
     images, texts = read_facts(image_examples), read_facts(text_examples)
-    assert about(images) == {key: value for key, value in images.items() if key != "counts"}
-    assert about(texts) == {key: value for key, value in texts.items() if key != "tokens"}
+    assert described_facts(images) == {key: value for key, value in images.items() if key != "counts"}
+    assert described_facts(texts) == {key: value for key, value in texts.items() if key != "tokens"}

@@ -11,7 +11,7 @@ from torch.nn.utils import spectral_norm, weight_norm
 
 from tests.unit.models.small import network
 from understudy.errors import InputError
-from understudy.models.float8 import Float8, in_float8
+from understudy.models.float8 import Float8, convert_to_float8
 from understudy.models.tasks import TextModel
 
 TOKENS = torch.arange(24).view(2, 12) % 64
@@ -123,7 +123,7 @@ def test_zeros_stay_zeros_and_what_is_no_number_is_seen() -> None:
 def test_all_layers_but_the_last_compute_in_float8() -> None:
     plain = TextModel(network("llama", **WIDE), 64)
     model = copy.deepcopy(plain)
-    assert in_float8(model, "student.train") == []
+    assert convert_to_float8(model, "student.train") == []
     changed = [name for name, layer in model.named_modules() if isinstance(layer, Float8)]
     assert len(changed) == 4 * 7
     assert model.state_dict().keys() == plain.state_dict().keys()
@@ -136,7 +136,7 @@ def test_a_layers_hooks_stay() -> None:
     model = nn.Sequential(nn.Linear(32, 32, bias=False), nn.Linear(32, 4))
     model[0].register_forward_hook(lambda layer, given, said: said * 100)
     plain = copy.deepcopy(model)
-    in_float8(model, "student.train")
+    convert_to_float8(model, "student.train")
     inputs = torch.randn(5, 32)
     assert isinstance(model[0], Float8)
     torch.testing.assert_close(model[0](inputs), plain[0](inputs), rtol=0.1, atol=20)
@@ -147,14 +147,14 @@ def test_a_layers_hooks_stay() -> None:
 @pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated:FutureWarning")
 def test_a_layer_whose_weight_is_made_of_others_stays(changes: Callable[[nn.Module], nn.Module]) -> None:
     model = nn.Sequential(nn.Linear(32, 32), changes(nn.Linear(32, 32)), nn.Linear(32, 4))
-    in_float8(model, "student.train")
+    convert_to_float8(model, "student.train")
     assert [type(layer) for layer in model] == [Float8, nn.Linear, nn.Linear]
     model(torch.randn(5, 32)).sum().backward()
 
 
 def test_layers_of_other_sizes_stay() -> None:
     model = TextModel(network("llama", hidden_size=32, intermediate_size=24), 64)
-    left = in_float8(model, "student.train")
+    left = convert_to_float8(model, "student.train")
     assert {name.rsplit(".", 1)[-1] for name in left} == {"gate_proj", "up_proj", "down_proj"}
     changed = {name.rsplit(".", 1)[-1] for name, layer in model.named_modules() if isinstance(layer, Float8)}
     assert changed == {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -167,4 +167,4 @@ def test_a_model_without_such_layers_is_refused(kind: str) -> None:
     with pytest.raises(
         InputError, match=r"student\.train\.precision: fp8 is for linear layers \(nn\.Linear\) .*; use bf16"
     ):
-        in_float8(model, "student.train")
+        convert_to_float8(model, "student.train")

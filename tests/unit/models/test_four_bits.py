@@ -45,7 +45,7 @@ def test_it_computes_with_the_weights_that_its_levels_and_scales_are(kind: str) 
     for name, layer in layers.items():
         weight = plain.get_parameter(f"{name}.weight")
         weight.data = torch.from_numpy(seen_by_numpy(weight.detach().numpy()))
-        assert torch.equal(layer.weight_kept(), weight)
+        assert torch.equal(layer.local_weight(), weight)
     with torch.inference_mode():
         torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits, rtol=1e-5, atol=1e-6)
         assert not torch.equal(ours(TOKENS).logits, exact)
@@ -57,7 +57,7 @@ def test_a_rank_may_have_no_rows() -> None:
         nn.Parameter(all_[:0], requires_grad=False) for all_ in (layer.numbers, layer.scales)
     )
     layer.fill(lambda first, last: torch.zeros(last - first, 100))
-    assert layer.weight_kept().shape == (0, 100)
+    assert layer.local_weight().shape == (0, 100)
 
 
 def test_it_takes_four_bits_for_each_number_and_sixteen_for_each_block() -> None:
@@ -75,7 +75,7 @@ def test_gradients_go_through_as_through_the_plain_layer(turned: bool) -> None:
 
     plain = layers()
     ours = filled(FourBits, layers(), plain)
-    plain[0].weight.data = ours[0].weight_kept()  # type: ignore[index, operator, union-attr]
+    plain[0].weight.data = ours[0].local_weight()  # type: ignore[index, operator, union-attr]
     mine, other = (torch.randn(3, 5, 100, generator=torch.Generator().manual_seed(1)) for _ in range(2))
     for model, given in ((ours, mine), (plain, other)):
         model(given.requires_grad_()).square().sum().backward()
@@ -100,5 +100,5 @@ def test_a_block_of_zeros_stays_and_one_that_is_no_number_is_heard() -> None:
     rows = torch.zeros(2, 2 * BLOCK)
     rows[1, 0] = float("nan")
     layer.fill(lambda first, last: rows[first:last])
-    assert not layer.weight_kept()[0].any()
-    assert layer.weight_kept()[1].isnan().tolist() == [True] * BLOCK + [False] * BLOCK
+    assert not layer.local_weight()[0].any()
+    assert layer.local_weight()[1].isnan().tolist() == [True] * BLOCK + [False] * BLOCK

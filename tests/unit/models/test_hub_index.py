@@ -41,7 +41,7 @@ def test_files_beside_the_index_are_named_once_and_in_order(tmp_path: Path) -> N
         ({"weight_map": ["a.safetensors"]}, "has no weight_map from tensors to files"),
         (["a.safetensors"], "has no weight_map from tensors to files"),
         ({}, "has no weight_map from tensors to files"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
     ],
 )
 def test_what_names_other_files_is_refused(tmp_path: Path, said: Any, message: str) -> None:

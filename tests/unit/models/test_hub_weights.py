@@ -56,7 +56,7 @@ def written(net: Any, folder: Path) -> dict[str, Tensor]:
     """Its weights, after they were written in fp32."""
     folder.mkdir()
     ties = tied_weights(net)
-    write_weights(folder, {n: t for n, t in net.state_dict().items() if n not in ties}, kind=torch.float32)
+    write_weights(folder, {n: t for n, t in net.state_dict().items() if n not in ties}, dtype=torch.float32)
     return load_file(folder / WEIGHTS)
 
 

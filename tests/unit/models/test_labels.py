@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForImageClassification, BeitConfig, ConvNextConfig, ResNetConfig, ViTConfig
 
 from understudy.errors import InputError
-from understudy.models.labels import output_order, put_into_order
+from understudy.models.labels import output_order, reorder_outputs
 
 WHERE = "teacher.model"
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -95,7 +95,7 @@ def test_the_outputs_of_any_architecture_can_be_put_into_order(config: Any) -> N
     images = torch.randn(2, 3, 8, 8)
     with torch.no_grad():
         before = net(images).logits
-        put_into_order(net, [2, 0, 3, 1], ["a", "b", "c", "d"], WHERE)
+        reorder_outputs(net, [2, 0, 3, 1], ["a", "b", "c", "d"], WHERE)
         torch.testing.assert_close(net(images).logits, before[:, [2, 0, 3, 1]])
     assert net.config.id2label == {0: "a", 1: "b", 2: "c", 3: "d"}
     assert net.config.label2id["d"] == 3
@@ -112,5 +112,5 @@ class TwoPerLabel(torch.nn.Module):
 def test_a_head_that_is_not_understood_is_refused() -> None:
     net = TwoPerLabel(ViTConfig(num_labels=3))
     with pytest.raises(InputError, match=r"teacher\.model: .*its head \(head\.weight\) cannot be put into theirs"):
-        put_into_order(net, [1, 0, 2], ["a", "b", "c"], WHERE)
-    put_into_order(net, [0, 1, 2], ["a", "b", "c"], WHERE)
+        reorder_outputs(net, [1, 0, 2], ["a", "b", "c"], WHERE)
+    reorder_outputs(net, [0, 1, 2], ["a", "b", "c"], WHERE)

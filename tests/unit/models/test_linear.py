@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from tests.unit.models.small import network
-from understudy.models.linear import is_turned, linear_layers, tied
+from understudy.models.linear import is_transposed, linear_layers, tied
 from understudy.models.tasks import TextModel
 
 
@@ -12,7 +12,7 @@ from understudy.models.tasks import TextModel
 def test_those_of_torch_and_of_gpt2_are(kind: str, turned: bool) -> None:
     found = linear_layers(network(kind))
     assert len(found) == {"llama": 4 * 7 + 1, "gpt2": 4 * 4 + 1}[kind]
-    assert {is_turned(layer) for name, layer in found.items() if name != "lm_head"} == {turned}
+    assert {is_transposed(layer) for name, layer in found.items() if name != "lm_head"} == {turned}
 
 
 def test_what_is_read_without_being_called_is_not() -> None:

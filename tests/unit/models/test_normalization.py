@@ -7,7 +7,7 @@ import pytest
 
 from understudy.errors import InputError
 from understudy.models.facts import Facts
-from understudy.models.normalization import KNOWN, PREPROCESSOR, normalization
+from understudy.models.normalization import NORMALIZING, PREPROCESSOR, normalization
 from understudy.recipe import PretrainedModel
 
 FACTS: Facts = {
@@ -49,7 +49,7 @@ def test_images_are_normalised_as_the_models_maker_did(
 @pytest.mark.parametrize("processor", [None, {}, {"image_mean": None, "image_std": None}, {"image_mean": [0.5]}])
 def test_what_nobody_says_is_not_guessed(tmp_path: Path, processor: dict[str, Any] | None) -> None:
     message = (
-        r"teacher\.model\.pretrained: owner/name does not say what its images were normalised with.*"
+        r"teacher\.model\.pretrained: the normalisation of owner/name is unknown.*"
         r"teacher\.model\.normalization: .*the data's own: \{mean: \[0\.4568\], std: \[0\.2\]\}"
     )
     with pytest.raises(InputError, match=message):
@@ -73,9 +73,9 @@ def test_the_recipe_has_the_last_word(tmp_path: Path, processor: dict[str, Any] 
         (None, {"normalization": {"mean": [0.5], "std": [0.5] * 3}}, r"normalization: std has 3 numbers"),
         ("{", {}, r"teacher\.model\.pretrained: preprocessor_config\.json: is not JSON"),
         ("[]", {}, r"preprocessor_config\.json: is not a JSON object"),
-        ({**HALF, "image_std": [0]}, {}, r"std has 0, and pixels can only be divided by numbers above 0"),
-        ({**HALF, "image_mean": ["a"]}, {}, r'mean is \["a"\]; it takes a number for each channel'),
-        ({**HALF, "rescale_factor": None}, {}, r"rescale_factor is null, and no number above 0"),
+        ({**HALF, "image_std": [0]}, {}, r"std contains 0; all its numbers must be above 0"),
+        ({**HALF, "image_mean": ["a"]}, {}, r'mean is \["a"\]; it must be a number for each channel'),
+        ({**HALF, "rescale_factor": None}, {}, r"rescale_factor is null, not a number above 0"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, processor: Any, model: dict[str, Any], message: str) -> None:
@@ -108,7 +108,7 @@ def test_what_no_mean_and_deviation_of_the_file_expresses_is_asked_for(
 def test_a_model_that_sees_other_colours_is_refused_whatever_the_recipe_says(
     tmp_path: Path, processor: dict[str, Any], given: dict[str, Any]
 ) -> None:
-    with pytest.raises(InputError, match=r"sees blue, green and red .*; take another model"):
+    with pytest.raises(InputError, match=r"takes channels in the order blue, green, red .*; take another model"):
         found(tmp_path, HALF | processor, **given)
 
 
@@ -117,7 +117,7 @@ def test_a_processor_that_is_not_known_has_to_say_what_it_does(tmp_path: Path, k
     both = {**HALF, "image_processor_type": "GemmaImageProcessor", "do_normalize": True, "do_rescale": True}
     assert found(tmp_path, both) == ([0.5], [0.25])
     del both[key]
-    with pytest.raises(InputError, match=f"has no {key}, and what GemmaImageProcessor does then is not known here"):
+    with pytest.raises(InputError, match=f"has no {key}, and the default of GemmaImageProcessor is not known here"):
         found(tmp_path, both)
 
 
@@ -128,7 +128,7 @@ def test_what_is_left_out_is_done_by_known_processors_and_in_files_without_their
     assert found(tmp_path, {**HALF, "image_processor_type": name}) == ([0.5], [0.25])
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(NORMALIZING))
 def test_known_processors_are_those_that_transformers_has_do_both(name: str) -> None:
     import transformers
 

@@ -254,8 +254,8 @@ def test_weights_of_another_shape_than_the_config_says_are_refused(images: Path,
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"image_size": 16}, r"sees images of 16 x 16 pixels in 1 channels; set data\.image\.size=16 and"),
-        ({"num_channels": 3}, r"sees images of 8 x 8 pixels in 3 channels; set .* data\.image\.channels=3"),
+        ({"image_size": 16}, r"takes images of 16 x 16 pixels in 1 channels; set data\.image\.size=16 and"),
+        ({"num_channels": 3}, r"takes images of 8 x 8 pixels in 3 channels; set .* data\.image\.channels=3"),
     ],
 )
 @pytest.mark.parametrize("head", ["kept", "new"])
@@ -266,7 +266,7 @@ def test_images_of_another_shape_are_refused(
 
 
 def test_a_smaller_vocabulary_is_refused(texts: Path, tmp_path: Path) -> None:
-    message = r"knows 40 tokens, the data has 50; .*data\.text\.tokenizer\.pretrained"
+    message = r"has 40 tokens, the data has 50; .*data\.text\.tokenizer\.pretrained"
     refused(message, gpt2(tmp_path / "source", vocab_size=40), texts)
 
 
@@ -287,12 +287,12 @@ def test_a_model_with_another_head_is_no_language_model(texts: Path, tmp_path: P
     if fits:
         assert loaded(fetched(tmp_path / "source", texts))
     else:
-        refused(f"is a {kind}, and no language model", tmp_path / "source", texts)
+        refused(f"is a {kind}, not a language model", tmp_path / "source", texts)
 
 
 def test_tokens_that_were_added_to_the_tokenizer_alone_are_told(texts: Path, tmp_path: Path) -> None:
     source = gpt2(tmp_path / "source", vocab_size=49)
-    refused("not to the model: take them out of tokenizer.json, or save the model after resize_", source, texts)
+    refused("not to the model: remove them from tokenizer.json, or save the model after resize_", source, texts)
 
 
 def test_fewer_positions_than_a_sequence_has_are_refused(texts: Path, tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def pickled(folder: Path) -> Path:
 def test_pickle_is_opened_only_where_the_recipe_says_so(images: Path, tmp_path: Path) -> None:
     source, original = pickled(tmp_path / "source"), vit(tmp_path / "original")
     refused(
-        r"teacher\.model\.pretrained: .* has no safetensors\. Pickle .* say teacher\.model\.allow_pickle: true",
+        r"teacher\.model\.pretrained: .* has no safetensors\. Pickle .* set teacher\.model\.allow_pickle: true",
         source,
         images,
     )
@@ -383,7 +383,7 @@ def with_code(folder: Path) -> Path:
 def test_a_models_own_code_runs_only_where_the_recipe_says_so(images: Path, tmp_path: Path) -> None:
     source = with_code(tmp_path / "source")
     refused(
-        r"teacher\.model\.pretrained: .* has code of its own, .* Say teacher\.model\.trust_remote_code: true",
+        r"teacher\.model\.pretrained: .* has code of its own, .* Set teacher\.model\.trust_remote_code: true",
         source,
         images,
     )
@@ -405,7 +405,7 @@ def test_weights_that_are_no_numbers_are_refused(images: Path, tmp_path: Path, n
     weights = {name: weight.double() for name, weight in load_file(source / WEIGHTS).items()}
     weights["classifier.bias"][1] = number
     save_file(weights, source / WEIGHTS, {"format": "pt"})
-    refused(r"teacher\.model\.pretrained: classifier\.bias has weights that are no finite numbers", source, images)
+    refused(r"teacher\.model\.pretrained: classifier\.bias has weights that are not finite", source, images)
 
 
 def say_quantised(config: Path) -> None:
@@ -521,7 +521,7 @@ def test_what_it_is_going_to_be_is_foreseen_without_weights(
     asked = hub(monkeypatch, source)
     (source / WEIGHTS).write_bytes(b"")
     for name in (str(source), "owner/name"):
-        found = pretrained.foreseen(PretrainedModel(pretrained=name, revision="v1"), facts, WHERE, head)
+        found = pretrained.expected_description(PretrainedModel(pretrained=name, revision="v1"), facts, WHERE, head)
         assert json.loads(json.dumps(described(found))) == expected
     assert asked == [("owner/name", "config.json", "v1"), ("owner/name", PREPROCESSOR, commit)]
 
@@ -532,10 +532,12 @@ def test_code_that_is_trusted_is_foreseen_too_and_none_else_is_run(
 ) -> None:
     source = with_code(tmp_path / "remote")
     asked = hub(monkeypatch, source)
-    found = pretrained.foreseen(PretrainedModel(pretrained="owner/name", trust_remote_code=True), IMAGES, WHERE, "kept")
+    found = pretrained.expected_description(
+        PretrainedModel(pretrained="owner/name", trust_remote_code=True), IMAGES, WHERE, "kept"
+    )
     assert set(found["code"]) == set(CODE) == {name for _, name, _ in asked if name.endswith(".py")}
     with pytest.raises(InputError, match="has code of its own, which would run here"):
-        pretrained.foreseen(PretrainedModel(pretrained="owner/name"), IMAGES, WHERE, "kept")
+        pretrained.expected_description(PretrainedModel(pretrained="owner/name"), IMAGES, WHERE, "kept")
 
 
 def test_pickle_is_not_even_downloaded_unless_the_recipe_says_so(
@@ -564,7 +566,7 @@ def http(kind: type[Any], message: str) -> Any:
             r"no such repository, or does not show it to you \(401\)",
         ),
         (http(errors.RevisionNotFoundError, "no"), r"owner/name has no revision v1\."),
-        (errors.LocalEntryNotFoundError("no"), r"the hub cannot be reached, and config\.json is not in the cache"),
+        (errors.LocalEntryNotFoundError("no"), r"the hub cannot be reached and config\.json is not in the cache"),
         (errors.OfflineModeIsEnabled("no"), r"the hub cannot be reached"),
         (errors.EntryNotFoundError("no"), r"owner/name has no config\.json; is it a transformers model\?"),
         (

@@ -15,7 +15,7 @@ from understudy.models.describe import describe
 from understudy.models.eight_bits import EightBits
 from understudy.models.files import read_weights, save_model
 from understudy.models.four_bits import FourBits
-from understudy.models.rounded import Rounded, in_fewer_bits
+from understudy.models.rounded import QuantizedLinear, quantize_linear_layers
 from understudy.models.tasks import TextModel
 from understudy.recipe import ArchitectureModel
 
@@ -23,22 +23,22 @@ TOKENS = torch.arange(24).view(2, 12) % 64
 KINDS = pytest.mark.parametrize("kind", [EightBits, FourBits])
 
 
-def filled(kind: type[Rounded], model: nn.Module, whole: nn.Module) -> nn.Module:
+def filled(kind: type[QuantizedLinear], model: nn.Module, whole: nn.Module) -> nn.Module:
     """A model in fewer bits, from the weights of another one."""
-    return fill(in_fewer_bits(model, kind), whole)
+    return fill(quantize_linear_layers(model, kind), whole)
 
 
 def fill(model: nn.Module, whole: nn.Module) -> nn.Module:
     """A model whose layers in fewer bits have the weights of another one."""
     for name, layer in model.named_modules():
-        if isinstance(layer, Rounded):
+        if isinstance(layer, QuantizedLinear):
             weight = whole.get_parameter(f"{name}.weight").detach()
             layer.fill(lambda first, last, rows=weight: rows[first:last])
     return model
 
 
 @KINDS
-def test_rows_are_rounded_some_at_a_time(kind: type[Rounded], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_rounded_some_at_a_time(kind: type[QuantizedLinear], monkeypatch: pytest.MonkeyPatch) -> None:
     plain = nn.Sequential(nn.Linear(4, 7), nn.Linear(7, 2))
     at_once = filled(kind, nn.Sequential(nn.Linear(4, 7), nn.Linear(7, 2)), plain).get_submodule("0")
     monkeypatch.setattr("understudy.models.rounded.AT_A_TIME", 8)
@@ -48,34 +48,34 @@ def test_rows_are_rounded_some_at_a_time(kind: type[Rounded], monkeypatch: pytes
 
 
 @KINDS
-def test_a_weight_that_embeddings_share_stays_as_it_is(kind: type[Rounded]) -> None:
-    tied = in_fewer_bits(TextModel(network("llama", tie_word_embeddings=True), 64), kind)
+def test_a_weight_that_embeddings_share_stays_as_it_is(kind: type[QuantizedLinear]) -> None:
+    tied = quantize_linear_layers(TextModel(network("llama", tie_word_embeddings=True), 64), kind)
     head = tied.get_submodule("net.lm_head")
     assert type(head) is nn.Linear
     assert head.weight is tied.get_parameter("net.model.embed_tokens.weight")
 
 
 @KINDS
-def test_a_layer_that_is_named_stays_and_in_four_bits_the_last_one(kind: type[Rounded]) -> None:
+def test_a_layer_that_is_named_stays_and_in_four_bits_the_last_one(kind: type[QuantizedLinear]) -> None:
     named = "net.model.layers.0.mlp.up_proj"
-    model = in_fewer_bits(TextModel(network("llama"), 64), kind, besides={named})
+    model = quantize_linear_layers(TextModel(network("llama"), 64), kind, excluded={named})
     plain = {name for name, layer in model.named_modules() if type(layer) is nn.Linear}
     assert plain == {named, "net.lm_head"} - ({"net.lm_head"} if kind is EightBits else set())
 
 
 @KINDS
-def test_layers_that_code_of_ones_own_hangs_on_stay(kind: type[Rounded]) -> None:
+def test_layers_that_code_of_ones_own_hangs_on_stay(kind: type[QuantizedLinear]) -> None:
     hooked, before = nn.Linear(4, 4), nn.Linear(4, 4)
     hooked.register_forward_hook(lambda layer, given, said: said * 100)
     before.register_forward_pre_hook(lambda layer, given: (given[0] * 100,))
     layers = nn.Sequential(hooked, before, spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 4), nn.Linear(4, 2))
-    changed = [isinstance(layer, kind) for layer in in_fewer_bits(layers, kind).children()]
-    assert changed == [False, False, False, True, kind.spares_last is False]
+    changed = [isinstance(layer, kind) for layer in quantize_linear_layers(layers, kind).children()]
+    assert changed == [False, False, False, True, kind.skips_last_layer is False]
 
 
 @KINDS
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_a_saved_model_is_read_into_it(kind: type[Rounded], name: str, tmp_path: Path) -> None:
+def test_a_saved_model_is_read_into_it(kind: type[QuantizedLinear], name: str, tmp_path: Path) -> None:
     """GPT-2's code looks at weights of layers that it would initialise, were they not there."""
     facts: Any = {"task": "causal-lm", "vocab_size": 64, "eos_id": 0, "sequence_length": 16}
     sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2} if name == "gpt2" else {**SIZES, "vocab_size": 64}
@@ -86,16 +86,16 @@ def test_a_saved_model_is_read_into_it(kind: type[Rounded], name: str, tmp_path:
         {key: one for key, one in whole.state_dict().items() if "lm_head" not in key or name == "llama"},
         description,
     )
-    few = in_fewer_bits(empty_model(description), kind)
-    read_weights(few, tmp_path, torch.device("cpu"), whole=empty_model(description))
-    expected = fill(in_fewer_bits(deepcopy(whole), kind), whole).eval()
+    few = quantize_linear_layers(empty_model(description), kind)
+    read_weights(few, tmp_path, torch.device("cpu"), full_model=empty_model(description))
+    expected = fill(quantize_linear_layers(deepcopy(whole), kind), whole).eval()
     with torch.inference_mode():
         assert torch.equal(few.eval()(TOKENS).logits, expected(TOKENS).logits)
-    assert not [layer for layer in few.modules() if isinstance(layer, Rounded) and hasattr(layer, "weight")]
+    assert not [layer for layer in few.modules() if isinstance(layer, QuantizedLinear) and hasattr(layer, "weight")]
 
 
 @KINDS
-def test_code_that_reads_the_weight_and_does_not_call_the_layer_fails(kind: type[Rounded]) -> None:
-    layer = in_fewer_bits(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), kind).get_submodule("0")
+def test_code_that_reads_the_weight_and_does_not_call_the_layer_fails(kind: type[QuantizedLinear]) -> None:
+    layer = quantize_linear_layers(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), kind).get_submodule("0")
     with pytest.raises(AttributeError, match="weight"):
         layer.weight  # noqa: B018

@@ -10,12 +10,12 @@ from transformers.utils import logging
 
 from understudy.data.loader import open_split
 from understudy.errors import InputError
-from understudy.models.architectures import composite, is_composite, types_for
+from understudy.models.architectures import composite_message, is_composite, types_for
 from understudy.models.build import empty_model
 from understudy.models.describe import describe
 from understudy.models.facts import Description, read_description, read_facts
 from understudy.models.files import load_model
-from understudy.models.pretrained import fetch, foreseen
+from understudy.models.pretrained import expected_description, fetch
 from understudy.models.text_config import text_config
 from understudy.recipe import ArchitectureModel, PretrainedModel
 from understudy.train.shapes import check_shapes
@@ -77,7 +77,7 @@ def test_the_text_part_is_taken_and_says_what_the_whole_says(kind: str, tmp_path
     out.mkdir()
     fetch(section, text_examples, out, "teacher.model")
     description = read_description(out)
-    before = foreseen(section, read_facts(text_examples), "teacher.model", "kept")
+    before = expected_description(section, read_facts(text_examples), "teacher.model", "kept")
     assert shapes(before) == shapes(description)
     model = load_model(out, description, torch.device("cpu"))
     split = open_split(text_examples, "train")
@@ -97,9 +97,9 @@ def test_its_positions_and_its_vocabulary_are_the_texts(kind: str, tmp_path: Pat
     section = PretrainedModel(pretrained=str(tmp_path / "source"))
     facts: Any = read_facts(text_examples)
     with pytest.raises(InputError, match=r"sees 32 positions, data\.text.sequence_length is 64"):
-        foreseen(section, {**facts, "sequence_length": 64}, "teacher.model", "kept")
-    with pytest.raises(InputError, match="knows 64 tokens, the data has 65"):
-        foreseen(section, {**facts, "vocab_size": 65}, "teacher.model", "kept")
+        expected_description(section, {**facts, "sequence_length": 64}, "teacher.model", "kept")
+    with pytest.raises(InputError, match="has 64 tokens, the data has 65"):
+        expected_description(section, {**facts, "vocab_size": 65}, "teacher.model", "kept")
 
 
 def test_every_causal_type_says_where_its_vocabulary_is() -> None:
@@ -114,6 +114,6 @@ def test_every_causal_type_says_where_its_vocabulary_is() -> None:
 
 @pytest.mark.parametrize(("kind", "advice"), [("gemma3", "take gemma3_text, with its"), ("mllama", "for text alone")])
 def test_a_new_model_of_a_composite_architecture_is_refused(kind: str, advice: str, text_examples: Path) -> None:
-    assert advice in composite(kind, "causal-lm")
+    assert advice in composite_message(kind, "causal-lm")
     with pytest.raises(InputError, match=rf"student\.model\.type: {kind} reads more than text.*{advice}"):
         describe(ArchitectureModel(type=kind), read_facts(text_examples), "student.model")

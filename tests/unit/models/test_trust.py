@@ -14,7 +14,7 @@ from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.models.facts import DESCRIPTION, TOKENIZER_FILES, WEIGHTS, Description
 from understudy.models.files import load_model, save_model
-from understudy.models.trust import check_delivered, trusted_description, trusted_descriptions, trusted_stranger
+from understudy.models.trust import check_delivered, trusted_champion, trusted_description, trusted_descriptions
 from understudy.recipe import PretrainedModel, Train
 from understudy.store import Store
 
@@ -125,7 +125,7 @@ def test_code_that_a_folder_names_is_not_run(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ours.py").write_text("from torch import nn\ndef net(num_labels):\n    return nn.Linear(1, 1)\n")
     say(model, **planted)
-    with pytest.raises(UnderstudyError, match=r"understudy\.json: .*; move its folder away, and run again"):
+    with pytest.raises(UnderstudyError, match=r"understudy\.json: .*move (its|the) folder away, and run again"):
         load(model, examples, given)
     assert not ran()
 
@@ -148,7 +148,7 @@ def test_who_takes_a_model_over_sees_without_loading_it_that_it_names_other_code
 ) -> None:
     check_delivered(model, section(VIT), TRAIN, examples, WHERE)
     say(model, **planted)
-    with pytest.raises(UnderstudyError, match=r"understudy\.json: .*so nothing of it is run"):
+    with pytest.raises(UnderstudyError, match=r"understudy\.json: .*so none of its code runs"):
         check_delivered(model, section(VIT), TRAIN, examples, WHERE)
 
 
@@ -227,7 +227,7 @@ def test_a_configuration_that_names_code_of_a_hub_asks_nobody(
 
 def test_a_description_that_cannot_be_read_is_refused(model: Path, examples: Path) -> None:
     (model / DESCRIPTION).write_text("{")
-    with pytest.raises(UnderstudyError, match="says of no model what it is"):
+    with pytest.raises(UnderstudyError, match="does not describe a model"):
         load(model, examples)
     (model / DESCRIPTION).unlink()
     with pytest.raises(UnderstudyError, match=r"understudy\.json: does not exist"):
@@ -238,7 +238,7 @@ def test_a_pretrained_models_own_code_runs_only_where_the_recipe_trusts_it(model
     say(model, code=CODE)
     trusting = PretrainedModel(pretrained="somebody/model", trust_remote_code=True)
     assert "code" in trusted_description(model, trusting, examples, WHERE)
-    with pytest.raises(UnderstudyError, match=r"teacher\.model does not say trust_remote_code: true"):
+    with pytest.raises(UnderstudyError, match=r"teacher\.model does not set trust_remote_code: true"):
         trusted_description(model, PretrainedModel(pretrained="somebody/model"), examples, WHERE)
 
 
@@ -247,7 +247,7 @@ def test_a_pretrained_model_brings_its_own_normalization_and_no_other_labels(mod
     say(model, mean=[0.1])
     assert trusted_description(model, pretrained, examples, WHERE)
     say(model, labels=["a", "b"])
-    with pytest.raises(UnderstudyError, match="is of other examples"):
+    with pytest.raises(UnderstudyError, match="is a model of other examples"):
         trusted_description(model, pretrained, examples, WHERE)
 
 
@@ -257,14 +257,14 @@ def test_another_tokenizer_is_refused(model: Path, examples: Path, name: str, th
     if there:
         (examples / name).write_text("{ }")
     (model / name).write_text("{}")
-    with pytest.raises(UnderstudyError, match="is not that of the examples"):
+    with pytest.raises(UnderstudyError, match="differs from the examples' file"):
         load(model, examples)
 
 
 @pytest.mark.parametrize("name", ["modeling_planted.py", "pytorch_model.bin", "adapter_config.json", ".hidden"])
 def test_a_file_that_is_no_part_of_a_model_is_refused(model: Path, examples: Path, name: str) -> None:
     (model / name).write_text("")
-    with pytest.raises(UnderstudyError, match="is no file of a saved model"):
+    with pytest.raises(UnderstudyError, match="is not a file of a saved model"):
         load(model, examples)
 
 
@@ -289,7 +289,7 @@ def test_weights_are_compared_by_name_shape_and_type(model: Path, examples: Path
         name = "classifier.bias"
         state[name] = torch.zeros(3) if left == "another shape" else state[name].half()
         save_file(state, model / WEIGHTS)
-    with pytest.raises(UnderstudyError, match=r"model\.safetensors: is no|its weights (do not fit|are not in)"):
+    with pytest.raises(UnderstudyError, match=r"model\.safetensors: is not|its weights (do not fit|are neither in)"):
         load(model, examples)
 
 
@@ -297,7 +297,7 @@ def test_weights_are_compared_by_name_shape_and_type(model: Path, examples: Path
 
 
 def strange(model: Path, ours: list[Any], *sections: Any) -> Description:
-    return trusted_stranger(model, {str(number): section(one) for number, one in enumerate(sections)}, ours)
+    return trusted_champion(model, {str(number): section(one) for number, one in enumerate(sections)}, ours)
 
 
 def test_a_champion_without_code_may_come_from_any_recipe(model: Path) -> None:

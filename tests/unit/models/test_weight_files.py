@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from understudy.errors import UnderstudyError
-from understudy.models.weight_files import INDEX, holds_weights, weight_bytes, weight_files
+from understudy.models.weight_files import INDEX, is_weight_file, weight_bytes, weight_files
 
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 
@@ -43,10 +43,10 @@ def test_weights_are_one_file_or_those_that_the_index_names(tmp_path: Path) -> N
     ],
 )
 def test_files_that_no_index_names_are_refused(tmp_path: Path, names: dict[str, int], index: object) -> None:
-    with pytest.raises(UnderstudyError, match=r"its weights are not in model\.safetensors, nor in those that"):
+    with pytest.raises(UnderstudyError, match=r"its weights are neither in model\.safetensors nor in the files that"):
         weight_files(folder(tmp_path, names, index))
 
 
 def test_what_holds_weights_is_told_by_its_name() -> None:
-    assert all(map(holds_weights, ["model.safetensors", INDEX, ONE]))
-    assert not any(map(holds_weights, ["model.bin", "xmodel-00001-of-00002.safetensors", ONE + ".py", "../" + ONE]))
+    assert all(map(is_weight_file, ["model.safetensors", INDEX, ONE]))
+    assert not any(map(is_weight_file, ["model.bin", "xmodel-00001-of-00002.safetensors", ONE + ".py", "../" + ONE]))

@@ -152,7 +152,8 @@ def test_the_recipe_is_refused_with_a_strategy_that_hides_layers(strategy: Any, 
 
 def with_hidden_states(**train: Any) -> Any:
     job = planned(llama(2), llama(3), **train)
-    return replace(job, objectives=(*job.objectives, HiddenStatesObjective(type="hidden_states")))
+    objectives = (*job.settings.objectives, HiddenStatesObjective(type="hidden_states"))
+    return replace(job, settings=replace(job.settings, objectives=objectives))
 
 
 def test_strategy_auto_leaves_stages_out() -> None:
@@ -169,7 +170,7 @@ def test_the_plan_traces_all_layers_that_are_compared() -> None:
 @pytest.mark.parametrize(("found", "parts"), [(Degrees(), 1), (Degrees(dp_replicate=2), 1), (Degrees(dp_shard=2), 2)])
 def test_the_plan_counts_the_projections(found: Degrees, parts: int) -> None:
     """Two of 64 x 64 in fp32, with the two moments of AdamW."""
-    plain = replace(with_hidden_states(), objectives=planned(llama(2), llama(3)).objectives)
+    plain = replace(with_hidden_states(), settings=planned(llama(2), llama(3)).settings)
     without, with_them = (traces(job, found, "cpu", torch.float32)[0] for job in (plain, with_hidden_states()))
     assert with_them.state - without.state == pytest.approx(3 * 4 * 2 * 64 * 64 / parts, abs=64)
     assert with_them.resident > without.resident

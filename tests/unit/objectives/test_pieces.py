@@ -40,7 +40,7 @@ def case(positions: int, vocabulary: int, width: int) -> tuple[nn.Linear, Tensor
 @pytest.fixture
 def few_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Seven positions at a time, of a vocabulary of 50."""
-    monkeypatch.setattr(outputs, "HELD", 7 * 50)
+    monkeypatch.setattr(outputs, "LOGITS_AT_A_TIME", 7 * 50)
     return
 
 
@@ -71,7 +71,7 @@ def test_the_size_of_pieces_changes_no_result(positions: int, held: int, linear:
     learned, found = objective(BOTH if with_teacher else BOTH[:1], TRAIN), []
     for at_a_time in (2**20, held):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(outputs, "HELD", at_a_time)
+            patch.setattr(outputs, "LOGITS_AT_A_TIME", at_a_time)
             loss = loss_in_pieces(learned, states(head, known, linear=linear), taught, batch)
         found.append([loss, *torch.autograd.grad(loss, (known, *head.parameters()))])
     for one, other_one in zip(*found, strict=True):

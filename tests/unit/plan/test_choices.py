@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.jobs.specs import training_settings
 from understudy.models.facts import Facts
 from understudy.plan.choices import all_degrees, refusal, suited
 from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Train
-from understudy.recipe.objectives import without_teacher
 
 LORA = {"rank": 2, "modules": ["q_proj"]}
 TEXT: Facts = {"task": "causal-lm", "vocab_size": 300, "eos_id": 0, "sequence_length": 8}
@@ -30,7 +30,12 @@ def planned(facts: Facts = TEXT, **train: Any) -> Planned:
     config = {"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 4}
     model: Any = {"kind": "transformers", "config": config, **facts}
     examples = PlaceholderExamples(facts, 9)
-    return Planned(model, {}, Train(steps=1, **train), without_teacher(), examples, "student.train")
+    return Planned(training_settings(Train(steps=1, **train)), model, {}, examples)
+
+
+def with_settings(job: Planned, **changes: Any) -> Planned:
+    """The same training with other settings."""
+    return replace(job, settings=replace(job.settings, **changes))
 
 
 @given(st.integers(0, 6))
@@ -79,7 +84,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason(
 
 
 def test_degrees_whose_processes_do_not_divide_into_copies_of_the_teacher_are_refused() -> None:
-    job = replace(planned(), teacher_shards=4)
+    job = with_settings(planned(), teacher_shards=4)
     reason = refusal(job, Degrees(dp_shard=2), per_node=2)
     assert reason == "teacher_shards: 2 processes do not divide into copies of 4 shards; take a divisor of 2"
     assert refusal(job, Degrees(dp_shard=8), per_node=2) is None

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.unit.jobs.specs import training_settings
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.plan.depth import Depth, deep_traces, depth, depths
@@ -35,10 +36,11 @@ def lookup() -> nn.Module:
 
 
 def planned(model: Any, teacher: Any = None, **train: Any) -> Planned:
-    settings = {"steps": 1, "batch_size": 16, "gradient_accumulation_steps": 4, **train}
+    values = {"steps": 1, "batch_size": 16, "gradient_accumulation_steps": 4, **train}
     objectives = without_teacher() if teacher is None else default_objectives("causal-lm")
     teachers = {} if teacher is None else {"teacher": teacher}
-    return Planned(model, teachers, Train(**settings), objectives, PlaceholderExamples(TEXT, 64), "student.train")
+    settings = training_settings(Train(**values), objectives=objectives)
+    return Planned(settings, model, teachers, PlaceholderExamples(TEXT, 64))
 
 
 @pytest.mark.parametrize(

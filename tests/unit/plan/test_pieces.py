@@ -16,7 +16,7 @@ from understudy.recipe import Degrees
 )
 def test_pieces_that_are_left_out_count_all_the_same(monkeypatch: pytest.MonkeyPatch, mesh_degrees: Degrees) -> None:
     """11 pieces of each part of 128 positions, the last one shorter."""
-    monkeypatch.setattr("understudy.models.outputs.HELD", 300 * 12)
+    monkeypatch.setattr("understudy.models.outputs.LOGITS_AT_A_TIME", 300 * 12)
     job = planned(llama(2), llama(3))
     few = traces(job, mesh_degrees, "cpu", torch.float32)
     calls: list[Any] = []

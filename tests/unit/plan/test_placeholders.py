@@ -65,7 +65,7 @@ def quantised(config: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (smaller_vocabulary, "teacher.model: knows 300 tokens, the data has"),
+        (smaller_vocabulary, "teacher.model: has 300 tokens, the data has"),
         (quantised, "is quantised; take the model that it was made from"),
     ],
 )

@@ -156,8 +156,8 @@ def test_what_is_wrong_is_named_with_line_path_and_fix(tmp_path: Path, good: str
 APPENDED = [
     ("gate: {metric: perplexity}", "r.yaml:18: gate.metric: perplexity does not fit the task image-classification; "
      "use one of accuracy, nll"),
-    ("gate: {metric: calibration_error}", "r.yaml:18: gate.metric: no interval of the calibration error is to be "
-     "relied on, because its estimate is biased; use nll, which grows with bad calibration too; "
+    ("gate: {metric: calibration_error}", "r.yaml:18: gate.metric: no interval of the calibration error is "
+     "reliable, because its estimate is biased; use nll, which grows with bad calibration too; "
      "evaluate.metrics may hold calibration_error"),
     ("gate: {minimum: 90}", "r.yaml:18: gate.minimum: 90 is more than 1 (100 %); an accuracy of 90 % is 0.9"),
     ("evaluate:\n  metrics:\n  - nll\n  - bits_per_byte", "r.yaml:21: evaluate.metrics[1]: bits_per_byte does not fit "
@@ -200,7 +200,7 @@ LAUGHS = "".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in
         ("", "a recipe is a section with the keys name, task, data, teacher, student, ...; see recipes/"),
         ("- name: x", "a recipe is a section with the keys name, task, data, teacher, student, ...; see recipes/"),
         ("a: 1\n---\nb: 2", "not YAML: but found another document; keep one, without ---"),
-        ("a: &x [*x]", "an alias inside of what it stands for"),
+        ("a: &x [*x]", "an alias inside the value that it refers to"),
         (f"a0: &a0 [x]\n{LAUGHS}", "has more than 100,000 values"),
         (
             "a: [",
@@ -310,15 +310,15 @@ def test_a_measuring_has_as_many_processes_as_its_strategy(tmp_path: Path, strat
 
 def test_a_measuring_waits_for_all_its_nodes(tmp_path: Path) -> None:
     (line,) = said(tmp_path, PYDOC, ["resources.evaluate={nodes: 2, min_nodes: 1}"])
-    assert "resources.evaluate.min_nodes: a measuring that lost a node begins anew, with all of them" in line
+    assert "resources.evaluate.min_nodes: an evaluation that loses a node starts again, with all nodes" in line
 
 
 def test_windows_that_are_measured_leave_no_gaps(tmp_path: Path) -> None:
     text = PYDOC.replace("data:", "data:\n  text: {sequence_length: 8}")
     assert load(write(tmp_path, text), ["evaluate.stride=8"]).evaluate.stride == 8
     assert said(tmp_path, text, ["evaluate.stride=9"]) == [
-        "--set evaluate.stride=9: evaluate.stride: 9 tokens, and data.text.sequence_length is 8: what lies between "
-        "windows is not measured; make it 8 or less"
+        "--set evaluate.stride=9: evaluate.stride: 9 tokens, and data.text.sequence_length is 8: tokens between "
+        "windows are not measured; make it 8 or less"
     ]
 
 
@@ -732,7 +732,7 @@ def test_powersgd_has_a_rank_and_keeps_the_number_of_processes() -> None:
         from_values(parse(DIGITS).data, overrides, "here")
     overrides += ["student.train.compression.rank=2"]
     assert from_values(parse(DIGITS).data, overrides, "here").student.train.compression is not None
-    with pytest.raises(InputError, match=r"compression: each process keeps what powersgd has not sent yet"):
+    with pytest.raises(InputError, match=r"compression: each process has error feedback of powersgd"):
         from_values(parse(DIGITS).data, [*overrides, "resources.distill.min_nodes=1"], "here")
 
 
@@ -755,7 +755,7 @@ def test_replicas_that_train_apart_share_nothing_in_between(change: str, said: s
 
 def test_replicas_that_train_apart_keep_their_number() -> None:
     overrides = ["student.train.strategy=ddp", "student.train.diloco.every=4", "resources.distill.nodes=2"]
-    with pytest.raises(InputError, match=r"diloco: each replica has an optimiser's state of its own"):
+    with pytest.raises(InputError, match=r"diloco: each replica has its own optimiser state"):
         from_values(parse(DIGITS).data, [*overrides, "resources.distill.min_nodes=1"], "here")
 
 
@@ -766,7 +766,7 @@ PRETRAINED = "student.model={pretrained: models/vit}"
 @pytest.mark.parametrize("strategy", ["tp", "{dp_shard: 2, tp: 2}"])
 def test_adapters_are_of_pretrained_models_whose_layers_are_whole(strategy: str) -> None:
     assert from_values(parse(DIGITS).data, [PRETRAINED, LORA], "here").student.train.lora is not None
-    with pytest.raises(InputError, match=r"student\.train\.lora: the model is not pretrained, and what stays frozen"):
+    with pytest.raises(InputError, match=r"student\.train\.lora: the model is not pretrained, and its frozen weights"):
         from_values(parse(DIGITS).data, [LORA], "here")
     overrides = [PRETRAINED, LORA, f"student.train.strategy={strategy}", "resources.distill.processes=4"]
     with pytest.raises(InputError, match=r"student\.train\.lora: layers are not split beside adapters"):
@@ -847,7 +847,7 @@ def test_adapters_need_layers(modules: str) -> None:
         (("guard.rollback_after=2", "diloco.every=2", "strategy=ddp"), "train.guard: skips steps of all replicas"),
         (
             ("guard.rollback_after=2", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
-            "train.guard: what powersgd has not sent yet",
+            "train.guard: powersgd's error feedback",
         ),
         (
             ("strategy=auto", "diloco.every=2", "validate_every=3"),
@@ -855,16 +855,16 @@ def test_adapters_need_layers(modules: str) -> None:
         ),
         (
             ("resume_resharded=true", "diloco.every=2", "strategy=ddp"),
-            "train.resume_resharded: each replica of diloco has an optimiser's state of its own",
+            "train.resume_resharded: each replica of diloco has its own optimiser state",
         ),
         (
             ("resume_resharded=true", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
-            "train.resume_resharded: each process keeps what powersgd has not sent yet",
+            "train.resume_resharded: each process has error feedback of powersgd",
         ),
         (("precision=fp16", "diloco.every=2", "strategy=ddp"), "train.precision: skips steps of all replicas at once"),
         (
             ("precision=fp16", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
-            "train.precision: what powersgd has not sent yet would keep",
+            "train.precision: powersgd's error feedback would keep",
         ),
         (("precision=fp8", "strategy=tp"), "train.precision: fp8 scales whole weights, which tp 2 splits; use bf16"),
         (
@@ -873,7 +873,10 @@ def test_adapters_need_layers(modules: str) -> None:
         ),
         (("offload=[parameters]", "strategy=ddp"), "train.offload: parameters wait elsewhere where they are in shards"),
         (("offload=[activations]", "strategy=tp"), "train.offload: activations of layers that are split do not wait"),
-        (("offload=[activations]", "strategy=auto"), "train.strategy: auto is what the plan says, which does not know"),
+        (
+            ("offload=[activations]", "strategy=auto"),
+            "train.strategy: auto takes the plan's degrees, and the plan does",
+        ),
         (
             ("compile=true", "strategy=pp", "gradient_accumulation_steps=4", "pipeline.schedule=ZBVZeroBubble"),
             "train.compile: layers, sequences and stages that are split are not compiled",

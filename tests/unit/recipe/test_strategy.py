@@ -96,7 +96,7 @@ def test_degrees_that_do_not_fit_the_processes_are_refused(
 
 
 def test_a_stage_without_shards_is_refused() -> None:
-    with pytest.raises(ValidationError, match="zero_stage says what is kept in shards, and dp_shard is 1"):
+    with pytest.raises(ValidationError, match="zero_stage is for shards, and dp_shard is 1"):
         Degrees(dp_replicate=2, zero_stage=1)
 
 

@@ -100,7 +100,7 @@ def test_a_champion_that_would_run_other_code_than_this_runs_models_fails_the_ga
 ) -> None:
     name_champion(monkeypatch, model(store, tmp_path / "model", champion))
     assert champion_input(store, run, {"examples": examples}) == {}
-    assert champion_problem(run).startswith("the champion ") or "says of no model what it is" in champion_problem(run)
+    assert champion_problem(run).startswith("the champion ") or "does not describe a model" in champion_problem(run)
 
 
 LARGER = {**FACTS, "image": {"size": 16, "channels": 1}}

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from understudy.graph import Node, nodes
-from understudy.jobs.payload import Serving, Training
+from understudy.jobs.payload import Serving, TrainingJob
 from understudy.models.user_code import user_code
 from understudy.recipe import Recipe
-from understudy.recipe.objectives import without_teacher
-from understudy.steps.job_spec import _factories, _later_models, evaluation_spec, serving_spec, training_spec
+from understudy.steps.job_spec import _factories, evaluation_spec, serving_spec, training_spec
 from understudy.steps.step import Work
 from understudy.store import Run, Store
 
@@ -17,12 +16,6 @@ from understudy.store import Run, Store
 def node(recipe: Recipe, name: str) -> Node:
     (found,) = (node for node in nodes(recipe) if node.name == name)
     return found
-
-
-def test_a_job_tries_the_models_that_are_trained_after_it(digits: Recipe) -> None:
-    assert list(_later_models(digits, node(digits, "teacher"))) == ["student.model"]
-    assert list(_later_models(digits, node(digits, "control"))) == ["teacher.model"]
-    assert _later_models(digits, node(digits, "distill")) == {}
 
 
 @pytest.mark.parametrize("profiled", [False, True])
@@ -35,7 +28,7 @@ def test_a_training_of_a_run_that_is_profiled_is_recorded(
     assert lease is not None
     decided_by: Any = {"inputs": dict.fromkeys(("examples", "student"), 64 * "a"), "world": {}}
     work = Work("control", store, run, digits, decided_by, lease, lease.staging())
-    spec = training_spec(work, node(digits, "control"), digits.student.train, None, without_teacher())
+    spec = training_spec(work, node(digits, "control"), None)
     assert spec.profile is profiled
     assert not evaluation_spec(work, ["student"], {}).profile
 
@@ -48,8 +41,8 @@ def test_a_job_has_the_teacher_kept_as_the_recipe_says(
     assert lease is not None
     decided_by: Any = {"inputs": dict.fromkeys(("examples", "teacher"), 64 * "a"), "world": {}}
     work = Work("distill", store, run, recipe, decided_by, lease, lease.staging())
-    payload = training_spec(work, node(recipe, "distill"), recipe.student.train, None, recipe.objectives).payload
-    assert isinstance(payload, Training)
+    payload = training_spec(work, node(recipe, "distill"), None).payload
+    assert isinstance(payload, TrainingJob)
     assert (payload.teacher_precision, payload.teacher_shards) == ("nf4", 1)
 
 

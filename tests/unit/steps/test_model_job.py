@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.jobs.specs import job_spec
 from understudy.errors import Stopped
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import TrainingJob
 from understudy.launch.local.platform import LocalPlatform
 from understudy.models.facts import HISTORY, WEIGHTS
 from understudy.recipe import ArchitectureModel
@@ -72,7 +72,7 @@ def test_a_trained_model_says_what_it_is_and_how_large(
     work = SimpleNamespace(run=None, staged=staged, facts={})
     spec = job_spec(tmp_path, train={"steps": 1, **train})
     model_job.train(cast(Work, work), spec)
-    assert isinstance(spec.payload, Training)
+    assert isinstance(spec.payload, TrainingJob)
     assert isinstance(spec.payload.model, ArchitectureModel)
     assert work.facts == {"model": spec.payload.model.type, "bytes": 5, **said}
-    assert compared == [(staged, spec.payload.model, spec.payload.train, Path(spec.payload.examples), "teacher.model")]
+    assert compared == [(staged, spec.payload.model, spec.payload.train, spec.payload.examples, "teacher.model")]

@@ -66,7 +66,7 @@ def test_names_of_an_objective_that_depends_on_the_teachers_shapes_are_left_to_j
 
 
 def test_code_of_others_is_left_to_jobs(work: Callable[..., Work], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naming, "foreseen", lambda *_: pytest.fail("a configuration was read"))
+    monkeypatch.setattr(naming, "expected_description", lambda *_: pytest.fail("a configuration was read"))
     check(work("student.model.trust_remote_code=true", LORA % "no_such_layer"))
     check(work())
 

@@ -188,7 +188,7 @@ def test_the_recipe_names_as_many_outputs_as_the_model_has(digits: Recipe, chang
 def test_what_the_hub_would_say_is_unknown_to_a_check_and_wrong_for_a_run(digits: Recipe, change: Change) -> None:
     recipe = change(digits, "teacher.model={pretrained: models/big}")
     found = problems(findings(recipe, Here()))
-    assert found[0].startswith("teacher.model.pretrained: models/big: there is no such folder; as a hub id")
+    assert found[0].startswith("teacher.model.pretrained: models/big: there is no such folder, and if it is a hub id")
     looked = findings(recipe, Here(waits_for_hub=False))
     assert not looked.problems
     assert any("the hub cannot be reached" in what for what in looked.unknown)

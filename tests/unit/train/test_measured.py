@@ -13,7 +13,6 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from tests.ranks.train import jobs
 from tests.unit.jobs.specs import training as training_of
-from understudy.agent.training import training_job
 from understudy.data.loader import Examples, open_split
 from understudy.errors import InputError
 from understudy.models.build import build_model, tied_weights
@@ -79,7 +78,7 @@ def flexible(num_labels: int, image_size: int, num_channels: int) -> nn.Module:
 def test_code_of_ones_own_runs_once_and_as_it_will(tmp_path: Path, image_examples: Path) -> None:
     spec = jobs.spec(tmp_path, image_examples, factory("flexible"), measured_in="bf16")
     built.clear()
-    try_later_models(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
+    try_later_models(training_of(spec), open_split(image_examples, "train"), "cpu")
     assert len(built) == 1
 
 
@@ -135,12 +134,12 @@ def test_a_model_that_cannot_be_measured_as_asked_is_not_trained(
     tmp_path: Path, image_examples: Path, precision: str, own: Any, later: dict[str, Any], wrong: str | None
 ) -> None:
     spec = jobs.spec(tmp_path, image_examples, own, later_models=later, measured_in=precision)
-    job, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
+    job, split = training_of(spec), open_split(image_examples, "train")
     if precision == "fp32" or wrong is None:
-        try_later_models(job, split)
+        try_later_models(job, split, "cpu")
         return
     with pytest.raises(InputError, match=rf"^evaluate\.precision: bf16: {re.escape(wrong)}: .*buffers keep their type"):
-        try_later_models(job, split)
+        try_later_models(job, split, "cpu")
 
 
 def computes(description: Description, split: Examples) -> bool:
@@ -165,13 +164,13 @@ def test_what_is_tried_without_memory_is_what_a_real_model_does(
 ) -> None:
     examples = image_examples if own in (CONVNEXT, jobs.VIT) else text_examples
     spec = jobs.spec(tmp_path, examples, own, measured_in="bf16")
-    job, split = training_job(spec, training_of(spec)), open_split(examples, "train")
+    job, split = training_of(spec), open_split(examples, "train")
     assert computes(description_of(job), split) == (own != XGLM)
     if own != XGLM:
-        try_later_models(job, split)
+        try_later_models(job, split, "cpu")
         return
     with pytest.raises(InputError, match=r"bf16: teacher\.model: the model fails .*does not take bfloat16 and float32"):
-        try_later_models(job, split)
+        try_later_models(job, split, "cpu")
 
 
 def test_a_teacher_that_was_not_trained_by_this_run_is_tried_before_its_student_is(
@@ -189,7 +188,7 @@ def test_a_teacher_that_was_not_trained_by_this_run_is_tried_before_its_student_
         tmp_path / "job", text_examples, jobs.GPT, role="distill", teacher=str(folder), teacher_model=section
     )
     split = open_split(text_examples, "train")
-    try_later_models(training_job(spec, training_of(spec)), split)
+    try_later_models(training_of(spec), split, "cpu")
     changed = replace(training_of(spec), measured_in="bf16")
     with pytest.raises(InputError, match=r"^evaluate\.precision: bf16: teacher\.model: "):
-        try_later_models(training_job(spec, changed), split)
+        try_later_models(changed, split, "cpu")

@@ -8,7 +8,6 @@ import pytest
 from tests.ranks.train import jobs
 from tests.unit.jobs.specs import training as training_of
 from tests.unit.plan.test_depth import llama
-from understudy.agent.training import training_job
 from understudy.data.loader import open_split
 from understudy.errors import InputError
 from understudy.models.build import empty_model
@@ -66,7 +65,7 @@ def test_what_the_students_training_names_is_looked_for_before_the_teacher_is_tr
         spec = jobs.spec(
             tmp_path, image_examples, jobs.VIT, later_models=others, student_train=later, student_objectives=asked
         )
-        try_later_models(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
+        try_later_models(training_of(spec), open_split(image_examples, "train"), "cpu")
 
     tried(["*.bias"])
     with pytest.raises(InputError, match=r"^student\.train\.optimizer\.no_decay: \*\.bais names no parameter"):

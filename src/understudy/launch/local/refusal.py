@@ -5,7 +5,7 @@ from pathlib import Path
 
 from understudy.errors import InputError
 from understudy.host_memory import available_memory
-from understudy.jobs.payload import Evaluation, Training
+from understudy.jobs.payload import Evaluation, TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local.weighing import weighed
 from understudy.models.weight_files import weight_bytes
@@ -27,19 +27,19 @@ def check_that_it_fits(run: Run, spec: JobSpec) -> None:
     Raises:
         InputError: it cannot fit; the message has both numbers and the fix.
     """
-    if isinstance(spec.payload, Training):
+    if isinstance(spec.payload, TrainingJob):
         _refuse_training(run, spec, spec.payload)
     elif isinstance(spec.payload, Evaluation):
         _refuse_evaluation(spec, spec.payload)
 
 
-def _refuse_training(run: Run, spec: JobSpec, work: Training) -> None:
-    train, where = work.train, f"{work.path}.train"
+def _refuse_training(run: Run, spec: JobSpec, job: TrainingJob) -> None:
+    train, where = job.train, job.train_path
     mesh_degrees = _degrees(train.strategy, spec)
     if mesh_degrees is None:
         return
-    held = weighed(run, spec, work)
-    needed = training_memory(train, mesh_degrees, spec.device, work.teacher_precision, held, work.teacher_shards)
+    held = weighed(run, spec, job)
+    needed = training_memory(job, mesh_degrees, spec.device, held)
     if needed > (free := available_memory(with_swap=True)):
         raise InputError(
             f"{where}: weights, gradients and the optimiser's state take {_gib(needed)} of memory, without anything "

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from understudy.agent.parent import die_with_parent, environment
 from understudy.errors import InputError, UnderstudyError
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local import warm
 from understudy.models.facts import read_facts
@@ -25,18 +25,18 @@ from understudy.store.files import read_json, write_json
 MODULE = "understudy.launch.local.weighing"
 
 
-def weighed(run: Run, spec: JobSpec, work: Training) -> Held:
+def weighed(run: Run, spec: JobSpec, job: TrainingJob) -> Held:
     """Bytes of a training's weights, 0 where they cannot be determined beforehand.
 
     Args:
         run: the run, whose warm process is used if it has one.
         spec: the job.
-        work: the job's payload.
+        job: its training.
     """
-    teacher = sum(weight_bytes(Path(each.folder)) for each in work.teachers.values())
-    if work.initial:
-        return Held(weight_bytes(Path(work.initial)), teacher)
-    return Held(_built_size(run, spec) if isinstance(work.model, ArchitectureModel) else 0, teacher)
+    teacher = sum(weight_bytes(Path(each.folder)) for each in job.teachers.values())
+    if job.initial:
+        return Held(weight_bytes(job.initial), teacher)
+    return Held(_built_size(run, spec) if isinstance(job.model, ArchitectureModel) else 0, teacher)
 
 
 def _built_size(run: Run, spec: JobSpec) -> int:
@@ -66,14 +66,13 @@ def main() -> int:
     from understudy.plan.weights import weights_of
 
     spec = JobSpec.read(Path(sys.argv[1]))
-    work = spec.payload
-    assert isinstance(work, Training)
-    where = f"{work.learner}.model"
+    job = spec.payload
+    assert isinstance(job, TrainingJob)
     try:
-        described = describe(work.model, read_facts(Path(work.examples)), where)
+        described = describe(job.model, read_facts(job.examples), job.model_path)
     except InputError:
         return UnderstudyError.exit_code
-    write_json(_answer(spec), weights_of(described, where).parameters)
+    write_json(_answer(spec), weights_of(described, job.model_path).parameters)
     return 0
 
 

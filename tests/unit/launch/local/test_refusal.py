@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.jobs.specs import evaluation_spec, job_spec, with_resources
+from tests.unit.jobs.specs import evaluation_spec, job_spec, training_settings, with_resources
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local import refusal
@@ -106,7 +106,7 @@ def test_a_job_is_refused_where_it_takes_more_than_there_is_and_nowhere_else(
     job = training(tmp_path, copies, strategy=strategy, steps=steps)
     machine.held = Held(model, teacher)
     train = Train(steps=steps)
-    memory = training_memory(train, Degrees(dp_replicate=copies), "cpu", "fp32", machine.held)
+    memory = training_memory(training_settings(train), Degrees(dp_replicate=copies), "cpu", machine.held)
     disk = training_disk(train, model)
     for name, takes in (("memory", memory), ("disk", disk)):
         machine.memory = machine.disk = 2**60

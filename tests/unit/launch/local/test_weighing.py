@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.ranks.train.jobs import GPT, LLAMA, VIT, spec
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local import weighing
 from understudy.launch.local.weighing import weighed
@@ -18,8 +18,8 @@ from understudy.recipe import FactoryModel
 from understudy.store import Run
 
 
-def work_of(job: JobSpec) -> Training:
-    assert isinstance(job.payload, Training)
+def work_of(job: JobSpec) -> TrainingJob:
+    assert isinstance(job.payload, TrainingJob)
     Path(job.logs).mkdir(parents=True, exist_ok=True)
     return job.payload
 

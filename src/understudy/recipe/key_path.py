@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-Place = tuple[str | int, ...]
-Conflict = tuple[Place, str]
+KeyPath = tuple[str | int, ...]
+Conflict = tuple[KeyPath, str]
 """The path of a contradiction in a recipe, and the fix."""
 Schema = Mapping[str, Any]
 """A core schema of pydantic; its type determines its other keys."""
@@ -23,30 +23,30 @@ ANYTHING: Schema = {"type": "any"}
 class Location:
     """A path as the user writes it, and the names that the schema allows there."""
 
-    place: Place
-    known: tuple[str, ...]
+    path: KeyPath
+    allowed_keys: tuple[str, ...]
     """The keys of the section that contains the path's last key."""
     members: tuple[str, ...]
     """The names of the members, if the path leads to a tagged union."""
 
 
-def find(model: type[BaseModel], loc: Place) -> Location:
+def find(model: type[BaseModel], loc: KeyPath) -> Location:
     """The user's location of an error, from pydantic's location in a model."""
     schema: Schema = model.__pydantic_core_schema__
-    definitions = {found["ref"]: found for found in schema.get("definitions", ())}
-    place: list[str | int] = []
-    known: tuple[str, ...] = ()
-    here = _content(schema, definitions)
+    definitions = {definition["ref"]: definition for definition in schema.get("definitions", ())}
+    path: list[str | int] = []
+    allowed_keys: tuple[str, ...] = ()
+    current = _content(schema, definitions)
     for part in loc:
-        if here["type"] in ("union", "tagged-union"):
-            here = _content(_member(here, part), definitions)
+        if current["type"] in ("union", "tagged-union"):
+            current = _content(_member(current, part), definitions)
             continue
-        fields = _fields(here)
-        place.append(part)
-        known = tuple(fields)
-        here = _content(fields.get(str(part)) or _item(here), definitions)
-    members = tuple(here["choices"]) if here["type"] == "tagged-union" else ()
-    return Location(tuple(place), known, members)
+        fields = _fields(current)
+        path.append(part)
+        allowed_keys = tuple(fields)
+        current = _content(fields.get(str(part)) or _item(current), definitions)
+    members = tuple(current["choices"]) if current["type"] == "tagged-union" else ()
+    return Location(tuple(path), allowed_keys, members)
 
 
 def _content(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
@@ -69,8 +69,8 @@ def _fields(schema: Schema) -> dict[str, Schema]:
 
 def _item(schema: Schema) -> Schema:
     """The schema of the items of a list or mapping."""
-    found = schema.get("items_schema") or schema.get("values_schema") or ANYTHING
-    return found[0] if isinstance(found, list) else found  # a tuple has a list of schemas; here its items share one
+    items = schema.get("items_schema") or schema.get("values_schema") or ANYTHING
+    return items[0] if isinstance(items, list) else items  # a tuple has a list of schemas; here its items share one
 
 
 def _member(schema: Schema, name: str | int) -> Schema:

@@ -3,7 +3,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError, model_validator
 
-from understudy.recipe.places import Place, find
+from understudy.recipe.key_path import KeyPath, find
 
 
 class Left(BaseModel, extra="forbid"):
@@ -33,7 +33,7 @@ class Tree(BaseModel, extra="forbid"):
 
 
 LEFT = {"side": "left"}
-PLACES: list[tuple[dict[str, object], Place, tuple[str, ...]]] = [
+PATHS: list[tuple[dict[str, object], KeyPath, tuple[str, ...]]] = [
     ({"branch": {**LEFT, "x": 1}}, ("branch", "x"), ("side", "depth")),
     ({"branch": {"side": "right", "again": {"branch": {**LEFT, "x": 1}}}}, ("branch", "again", "branch", "x"),
      ("side", "depth")),
@@ -46,15 +46,15 @@ PLACES: list[tuple[dict[str, object], Place, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "place", "known"), PLACES)
+@pytest.mark.parametrize(("values", "path", "allowed_keys"), PATHS)
 def test_a_place_is_the_one_that_the_user_wrote_and_its_section_is_known(
-    values: dict[str, object], place: Place, known: tuple[str, ...]
+    values: dict[str, object], path: KeyPath, allowed_keys: tuple[str, ...]
 ) -> None:
     with pytest.raises(ValidationError) as caught:
         Tree.model_validate({"branch": LEFT, **values})
     for error in caught.value.errors():
         location = find(Tree, error["loc"])
-        assert (location.place, location.known) == (place, known)
+        assert (location.path, location.allowed_keys) == (path, allowed_keys)
 
 
 @pytest.mark.parametrize("values", [{"branch": {}}, {"branch": {"side": "up"}}])
@@ -66,4 +66,4 @@ def test_a_union_by_name_tells_its_members(values: dict[str, object]) -> None:
 
 
 def test_a_place_that_the_schema_does_not_have_is_taken_as_it_is() -> None:
-    assert find(Tree, ("branch", "up", "x", 3)).place == ("branch", "x", 3)
+    assert find(Tree, ("branch", "up", "x", 3)).path == ("branch", "x", 3)
