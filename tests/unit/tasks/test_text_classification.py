@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from tests.unit.models.sections import section
 from understudy.data.ingest import ingest
 from understudy.data.loader import open_split
+from understudy.data.padded_tokenizer import BEGIN, SEPARATOR
 from understudy.data.prepare import prepare
 from understudy.data.records import at, read
 from understudy.errors import InputError
@@ -84,7 +85,7 @@ def test_a_pair_is_its_tokens_between_special_ones(prepared: Prepared) -> None:
     tokenizer.encode_special_tokens = True
     (batch,) = read(examples.parent / "records", "train")
     inputs, labels = open_split(examples, "train").batch(np.arange(len(batch)))
-    begin, separator = (tokenizer.token_to_id(token) for token in (task.BEGIN, task.SEPARATOR))
+    begin, separator = (tokenizer.token_to_id(token) for token in (BEGIN, SEPARATOR))
     for row, record, label in zip(inputs.tolist(), batch, labels.tolist(), strict=True):
         assert facts["labels"][label] == record.label
         texts = [record.content.decode(), record.others["second"].decode()]
