@@ -153,6 +153,25 @@ def open_split(folder: "Path", split: str, facts: "Facts") -> "Examples":
     return LabelledExamples(folder, split, "inputs")
 
 
+def expected(data: "Data", labels: "Sequence[str]", tokens: int) -> "Facts":
+    """Texts of the recipe's length."""
+    from understudy.recipe.data import Text
+
+    return {
+        "task": "text-classification",
+        "labels": list(labels),
+        "vocab_size": tokens,
+        "sequence_length": (data.text or Text()).sequence_length,
+    }
+
+
+def blank(facts: "Facts", count: int) -> "tuple[Tensor, Tensor]":
+    """Texts of one token over and over, with the first label."""
+    import torch
+
+    return torch.zeros(count, facts["sequence_length"], dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
+
+
 def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":
     """Padded tokens to a logit for each label."""
     from functools import partial
