@@ -75,7 +75,7 @@ def predicted(
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
     confusion = np.zeros((labels, labels), dtype=np.int64)
     if labels:
-        known = ~correct.isnan().cpu().numpy()
+        known = (real & ~correct.isnan()).cpu().numpy()
         taken_for = logits.argmax(dim=-1).cpu().numpy()
         np.add.at(confusion, (batch.targets[known], taken_for[known]), 1)
     chosen = None

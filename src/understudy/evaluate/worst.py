@@ -58,7 +58,7 @@ def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list
     facts = read_facts(examples)
     if "student.nll" not in per_example or "teacher.nll" not in per_example:
         return []
-    found = (_wrong if "labels" in facts else _behind)(examples, facts, per_example)
+    found = (_wrong if evaluated_task(facts["task"]).LABELLED else _behind)(examples, facts, per_example)
     places = sorted(example.number for example in found)
     ids = dict(zip(places, ids_at(records, "test", places), strict=True))
     return [replace(example, record=ids[example.number][:DIGITS]) for example in found]
