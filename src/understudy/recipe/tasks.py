@@ -37,7 +37,7 @@ class RecipeTask(Protocol):
     FIELDS: Mapping[str, Kind]
     """The fields of a record. The first one is its content; a label has the name label."""
     LABELLED: bool
-    """Whether an example has one of a fixed set of labels, and is one prediction: right or wrong."""
+    """Whether an example has one of a fixed set of labels, its field `label`, and is one prediction: right or wrong."""
     PROPOSED_FOR: str
     """The contents of a folder for which `understudy init` proposes it: images, documents, or nothing ("")."""
     METRICS: tuple[str, ...]
