@@ -185,7 +185,7 @@ def test_adapters_take_what_they_take(ranks: Any, tmp_path: Path, strategy: str,
     train = {"lora": {"modules": ["q_proj", "v_proj"], "frozen_precision": frozen}}
     plain = case(tmp_path / "plain", examples, llama(128, 4, LENGTH), None, (strategy, 2))
     job = case(tmp_path / "job", examples, llama(128, 4, LENGTH), None, (strategy, 2), **train)
-    held = ranks.run(2, measured, with_payload(job, initial=str(pretrained.output)))
+    held = ranks.run(2, measured, with_payload(job, initial=Path(pretrained.output)))
     assert planned_peak(job, facts) == pytest.approx(max(held), rel=0.08)
     assert planned_peak(job, facts) < planned_peak(plain, facts)
 

@@ -79,7 +79,7 @@ def spec(folder: Path, examples: Path, model: dict[str, Any], processes: int = 1
     train = {**TRAIN, **changes.pop("train", {})}
     return job_spec(
         folder,
-        examples=str(examples),
+        examples=Path(examples),
         model=model,
         train=train,
         resources={"processes": processes},
