@@ -52,7 +52,10 @@ class Checks(Protocol):
     FIELDS: Mapping[str, Kind]
 
     def check(self, record: Raw) -> Checked | Broken:
-        """Check a record.
+        """Check a record, and give it the key by which copies of it are in one split.
+
+        A text is checked by `documents.check_document`. A record without content is Broken with the reason EMPTY, which
+        is skipped and counted whatever data.on_error is.
 
         Raises:
             UnicodeDecodeError: a text is not UTF-8.

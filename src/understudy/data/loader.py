@@ -28,7 +28,7 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of these examples."""
+        """Inputs, and int64 labels of the shape of the predictions: (B,) or (B, L). IGNORED is no target."""
 
     def positions(self, indices: Indices) -> Tensor | None:
         """Each token's position in its document, int64 (B, L); None unless documents are kept apart."""

@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 class Batch:
     """Inputs of a model; targets, and the example of each target, of one shape.
 
-    An example of -1 is padding, or context that an earlier window has counted.
+    An example of -1 is padding, or context that an earlier window has counted; its target is any class.
     """
 
     inputs: NDArray[Any]

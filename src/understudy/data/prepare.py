@@ -26,9 +26,12 @@ class Prepares(Protocol):
     ) -> Facts:
         """Write the arrays of all splits; returns the facts for examples.json.
 
+        A fact `labels` are the classes of a prediction; without it a prediction is one of the vocabulary's tokens. A
+        fact that only the task reads is in `details`, and `notes` are for the user.
+
         Args:
             data: the recipe's section.
-            labels: all labels, in order; empty if the task has none.
+            labels: all labels of the records, in order; empty unless the task is LABELLED.
             records: the folder of a `records` object.
             batches: all its records, to be read once.
             folder: an empty folder.

@@ -263,8 +263,9 @@ def _processor() -> str:
 
 
 def _groups(split: TestSplit, examples: Path, facts: Facts) -> dict[str, NDArray[np.intp]]:
-    if "labels" in facts:
-        return by_label(evaluated_task(facts["task"]).targets(examples, "test"), facts["labels"])
+    task = evaluated_task(facts["task"])
+    if task.LABELLED:
+        return by_label(task.targets(examples, "test"), facts["labels"])
     return by_length(split.bytes, "bytes")
 
 

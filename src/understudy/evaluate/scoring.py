@@ -75,7 +75,7 @@ def predicted(
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
     confusion = np.zeros((labels, labels), dtype=np.int64)
     if labels:
-        is_measured = ~correct.isnan().cpu().numpy()
+        is_measured = (real & ~correct.isnan()).cpu().numpy()
         answer = logits.argmax(dim=-1).cpu().numpy()
         np.add.at(confusion, (batch.targets[is_measured], answer[is_measured]), 1)
     chosen = None

@@ -58,7 +58,7 @@ def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list
     facts = read_facts(examples)
     if "student.nll" not in per_example or "teacher.nll" not in per_example:
         return []
-    examples_shown = (_wrong if "labels" in facts else _largest_gaps)(examples, facts, per_example)
+    examples_shown = (_wrong if evaluated_task(facts["task"]).LABELLED else _largest_gaps)(examples, facts, per_example)
     numbers = sorted(example.number for example in examples_shown)
     ids = dict(zip(numbers, ids_at(records, "test", numbers), strict=True))
     return [replace(example, record=ids[example.number][:DIGITS]) for example in examples_shown]

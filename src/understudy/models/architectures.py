@@ -108,13 +108,13 @@ def suggestion(word: str, names: Iterable[str]) -> str:
 
 
 def other_head(config: Mapping[str, Any], task: TaskName) -> str | None:
-    """The class that a config.json names, if it is for another task; None otherwise.
+    """The class that a language model's config.json names, if it is for another task; None otherwise.
 
     transformers loads a language model from weights with any head, drops the head, and gives no warning if the last
     layer is tied. A class without a head is accepted: it is a base model, whose last layer may be tied too.
     """
     architectures = config.get("architectures")
-    if load(task).LABELLED or not isinstance(architectures, list):
+    if not isinstance(architectures, list):
         return None
     names = [name for name in architectures if isinstance(name, str)]
     task_classes = set(_table("modeling_auto.py", load(task).ARCHITECTURES).values())

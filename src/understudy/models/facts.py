@@ -46,7 +46,7 @@ class Facts(TypedDict):
 
     task: str
     labels: NotRequired[list[str]]
-    """The labels, one of which each example has."""
+    """The classes of a prediction; without them it is one of the vocabulary's tokens."""
     image: NotRequired[ImageShape]
     mean: NotRequired[list[float]]
     """The mean of x / 255, per channel."""

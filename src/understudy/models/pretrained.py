@@ -176,7 +176,7 @@ def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head
     padding = facts.get("special_ids", {}).get("pad_token_id")
     if not predicts_tokens(facts) and padding is not None and text_config(config).pad_token_id is None:
         text_config(config).pad_token_id = padding  # decoders classify a text by its last token that is no padding
-    if other_class := other_head(config.to_dict(), facts["task"]):
+    if predicts_tokens(facts) and (other_class := other_head(config.to_dict(), facts["task"])):
         raise InputError(
             f"{where}.pretrained: {model.pretrained} is a {other_class}, not a language model; take one with a trained "
             "head"

@@ -10,9 +10,10 @@ from understudy.kube.quantities import amount
 from understudy.models.facts import Description
 from understudy.models.pretrained import Head
 from understudy.plan.estimate import Estimate
+from understudy.plan.expected import facts_of
 from understudy.plan.hardware import Hardware
 from understudy.plan.lower_bounds import OUTER, moments
-from understudy.plan.placeholders import PlaceholderExamples, description_of, facts_of, tokens_of
+from understudy.plan.placeholders import PlaceholderExamples, description_of, tokens_of
 from understudy.plan.ranking import Placement
 from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Recipe, Resources, degrees

@@ -8,13 +8,10 @@ from torch import Tensor
 from understudy.data.loader import Indices
 from understudy.data.tokenizer import loaded, vocabulary_size
 from understudy.models.describe import describe
-from understudy.models.facts import Description, Facts, keeps_apart, predicts_tokens
+from understudy.models.facts import Description, Facts, keeps_apart
 from understudy.models.pretrained import Head, expected_description
+from understudy.plan.expected import planned_task
 from understudy.recipe import Model, PretrainedModel, Recipe
-from understudy.recipe.tasks import load
-
-LABELS = 10
-"""Labels assumed before they are counted; the last layer is small."""
 
 
 def tokens_of(recipe: Recipe) -> int:
@@ -27,27 +24,6 @@ def tokens_of(recipe: Recipe) -> int:
         return 0
     settings = recipe.text.tokenizer
     return vocabulary_size(loaded(settings)) if settings.pretrained else settings.vocab_size
-
-
-def facts_of(recipe: Recipe, tokens: int) -> Facts:
-    """The expected examples.json, as far as it decides a model's size.
-
-    Args:
-        recipe: the recipe, before its data is read.
-        tokens: the size of the vocabulary, for texts.
-    """
-    facts: Facts = {"task": recipe.task}
-    if load(recipe.task).LABELLED:
-        facts["labels"] = [str(label) for label in range(LABELS)]
-    if recipe.takes("data.image"):
-        channels = recipe.image.channels
-        facts["image"] = {"size": recipe.image.size, "channels": channels}
-        facts["mean"], facts["std"] = [0.5] * channels, [0.5] * channels
-    if recipe.takes("data.text"):
-        facts |= {"vocab_size": tokens, "eos_id": 0, "sequence_length": recipe.text.sequence_length}
-        if recipe.text.packing == "documents":
-            facts["packing"] = "documents"
-    return facts
 
 
 def description_of(model: Model, facts: Facts, where: str, head: Head) -> Description:
@@ -79,13 +55,7 @@ class PlaceholderExamples:
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and labels of these examples."""
-        if "image" in self.facts:
-            image = self.facts["image"]
-            inputs = torch.zeros(len(indices), image["channels"], image["size"], image["size"], dtype=torch.uint8)
-        else:
-            inputs = torch.zeros(len(indices), self.facts["sequence_length"], dtype=torch.int64)
-        targets = inputs.shape if predicts_tokens(self.facts) else inputs.shape[:1]
-        return inputs, torch.zeros(targets, dtype=torch.int64)
+        return planned_task(self.facts["task"]).blank(self.facts, len(indices))
 
     def positions(self, indices: Indices) -> Tensor | None:
         """The position of each token in its document; None unless sequences keep several documents apart."""
@@ -95,4 +65,5 @@ class PlaceholderExamples:
 
     def targets(self, indices: Indices) -> int:
         """The number of targets in these examples."""
-        return len(indices) * (self.facts["sequence_length"] if predicts_tokens(self.facts) else 1)
+        _, labels = self.batch(indices)
+        return labels.numel()

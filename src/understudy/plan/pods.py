@@ -12,8 +12,9 @@ from understudy.jobs.trainings import training_settings
 from understudy.kube.quantities import amount
 from understudy.models.facts import Facts
 from understudy.plan.estimate import GIB
+from understudy.plan.expected import facts_of
 from understudy.plan.lower_bounds import Held, evaluation_memory, training_memory
-from understudy.plan.placeholders import description_of, facts_of
+from understudy.plan.placeholders import description_of
 from understudy.plan.weights import weights_of
 from understudy.recipe import ArchitectureModel, Model, Recipe, Resources, Train, degrees
 from understudy.recipe.roles import section_of

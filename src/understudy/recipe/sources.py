@@ -5,12 +5,14 @@ point, and has a value SOURCE: the recipe's section of the source, and the field
 """
 
 import importlib
+from collections.abc import Mapping
 from typing import Annotated, Protocol, Union
 
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from understudy.recipe.section import Section
+from understudy.recipe.tasks import Kind
 from understudy.recipe.tasks import load as load_task
 
 SOURCES = {
@@ -42,6 +44,10 @@ class RecipeSource(Protocol):
     def fields(self) -> frozenset[str] | None:
         """The fields of its records; None if the recipe names them."""
 
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of fields that it can have, where the recipe names them."""
+
 
 def load(name: str) -> RecipeSource:
     """A source by its name in SOURCES."""
@@ -51,9 +57,14 @@ def load(name: str) -> RecipeSource:
 
 def serving(task: str) -> list[str]:
     """The names of the sources whose records have all fields that a task needs."""
-    required = {field for field, kind in load_task(task).FIELDS.items() if kind != "optional text"}
-    fields = {name: load(name).fields for name in SOURCES}
-    return [name for name in SOURCES if (provided := fields[name]) is None or required <= provided]
+    required = {field: kind for field, kind in load_task(task).FIELDS.items() if kind != "optional text"}
+    return [name for name in SOURCES if _has(load(name), required)]
+
+
+def _has(source: RecipeSource, required: Mapping[str, Kind]) -> bool:
+    if source.fields is None:
+        return source.kinds.issuperset(required.values())
+    return source.fields.issuperset(required)
 
 
 class _OneOfSources:

@@ -1,13 +1,13 @@
 """The tasks that a recipe can name, each with its module.
 
 The recipe is a layer below the tasks and imports none of them. A task's module is loaded by its path, like an entry
-point, and is itself the task: the recipe reads its constants, and the layers above call its functions (tasks/task.py
-has the complete list).
+point, and is itself the task: the recipe reads its constants, and the layers above call its functions (each layer
+declares those as a protocol; tests/unit/tasks/test_protocols.py lists them all).
 """
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, get_args
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -22,6 +22,7 @@ TASKS = {
 
 Kind = Literal["image", "text", "optional text", "label"]
 """The content of a record's field. An optional one is there if the recipe names it."""
+KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 
 
 class RecipeTask(Protocol):
@@ -36,7 +37,7 @@ class RecipeTask(Protocol):
     FIELDS: Mapping[str, Kind]
     """The fields of a record. The first one is its content; a label has the name label."""
     LABELLED: bool
-    """Whether an example has one of a fixed set of labels, and is one prediction: right or wrong."""
+    """Whether an example has one of a fixed set of labels, its field `label`, and is one prediction: right or wrong."""
     PROPOSED_FOR: str
     """The contents of a folder for which `understudy init` proposes it: images, documents, or nothing ("")."""
     METRICS: tuple[str, ...]

@@ -51,7 +51,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metric": recipe.gate_metric,
         "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
-        "task_code": task_code(recipe.task, ("targets", "shown")),
+        "task_code": task_code(recipe.task, ("targets", "shown", "LABELLED")),
     }
 
 

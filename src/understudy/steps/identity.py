@@ -16,7 +16,7 @@ TRAINED_BY = ("open_split", "wrap", "AUTO_MODEL", "PEFT_TYPE")
 """The parts of a task's module that decide a trained model."""
 
 
-MEASURED_BY = ("wrap", "AUTO_MODEL", "METRICS", "targets", "lengths", "test_split")
+MEASURED_BY = ("wrap", "AUTO_MODEL", "METRICS", "LABELLED", "targets", "lengths", "test_split")
 """The parts that decide what is measured of a model."""
 
 

@@ -187,8 +187,8 @@ def _check_arrays(
         if np.any((numbers < 0) | (numbers >= written.vocabulary) | (numbers != np.trunc(numbers))):
             raise refusal(f"{file.name}: {COMPLETIONS} has a number that is no token")
         counts[role] = its[CONFUSION]
-        if not np.all(counts[role] >= 0) or np.any(counts[role] % 1) or counts[role].sum() > len(tokens):
-            raise refusal(f"{file.name}: {CONFUSION} is no count of the examples by label and answer")
+        if not np.all(counts[role] >= 0) or np.any(counts[role] % 1) or counts[role].sum() > tokens.sum():
+            raise refusal(f"{file.name}: {CONFUSION} is no count of the predictions by label and answer")
     return counts
 
 

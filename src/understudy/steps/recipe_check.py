@@ -17,10 +17,12 @@ from understudy.errors import InputError
 from understudy.evaluate.sufficiency import shortfalls
 from understudy.launch.local.device import device_here
 from understudy.models import architectures, user_code
+from understudy.models.facts import data_settings, predicts_tokens
 from understudy.models.hub import Unreachable, hub_file
 from understudy.models.labels import check_count
 from understudy.models.pretrained import COMMIT
 from understudy.models.pretrained_files import check_folder
+from understudy.plan.expected import facts_of
 from understudy.plan.hardware import table
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.recipe.key_path import Conflict
@@ -213,12 +215,8 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
 
 def _shape(recipe: Recipe) -> dict[str, int | None]:
     """The configuration values that come from the data, under transformers' names; None before the data is read."""
-    shape: dict[str, int | None] = {"num_labels": None} if load(recipe.task).LABELLED else {}
-    if recipe.takes("data.image"):
-        shape |= {"image_size": recipe.image.size, "num_channels": recipe.image.channels}
-    if recipe.takes("data.text"):
-        shape["vocab_size"] = None
-    return shape
+    shape = data_settings(facts_of(recipe, 0))
+    return {name: None if name in ("num_labels", "vocab_size") else size for name, size in shape.items()}
 
 
 def _pretrained(recipe: Recipe, model: PretrainedModel, where: str, here: Here) -> Found:
@@ -259,7 +257,7 @@ def _config(recipe: Recipe, model: PretrainedModel, path: Path | None, where: st
         yield place, f"{path} is not a JSON object; fetch it again"
         return
     yield from _model_type(recipe, model, config, place)
-    if head := architectures.other_head(config, recipe.task):
+    if predicts_tokens(facts_of(recipe, 0)) and (head := architectures.other_head(config, recipe.task)):
         yield place, f"{model.pretrained} is a {head}, and no language model; take one whose head was trained"
     yield from _names(model, config, place)
     for key, wanted in _shape(recipe).items():

@@ -91,6 +91,31 @@ def open_split(folder: "Path", split: str, facts: "Facts") -> "Examples":
     return TextExamples(folder, split, length, end)
 
 
+def expected(data: "Data", labels: "Sequence[str]", tokens: int) -> "Facts":
+    """Sequences of the recipe's length."""
+    from understudy.recipe.data import Text
+
+    del labels
+    shape = data.text or Text()
+    facts: Facts = {
+        "task": "causal-lm",
+        "vocab_size": tokens,
+        "eos_id": 0,
+        "sequence_length": shape.sequence_length,
+    }
+    if shape.packing == "documents":
+        facts["packing"] = "documents"
+    return facts
+
+
+def blank(facts: "Facts", count: int) -> "tuple[Tensor, Tensor]":
+    """Sequences of one token over and over, each of which is followed by it."""
+    import torch
+
+    shape = count, facts["sequence_length"]
+    return torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+
+
 def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":
     """Tokens to a logit for each token of the vocabulary, at each position."""
     from understudy.models.tasks import TextModel

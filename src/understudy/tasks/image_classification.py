@@ -83,6 +83,30 @@ def open_split(folder: "Path", split: str, facts: "Facts") -> "Examples":
     return LabelledExamples(folder, split, "images")
 
 
+def expected(data: "Data", labels: "Sequence[str]", tokens: int) -> "Facts":
+    """Images of the recipe's shape."""
+    from understudy.recipe.data import Image
+
+    del tokens
+    shape = data.image or Image()
+    return {
+        "task": "image-classification",
+        "labels": list(labels),
+        "image": {"size": shape.size, "channels": shape.channels},
+        "mean": [0.5] * shape.channels,
+        "std": [0.5] * shape.channels,
+    }
+
+
+def blank(facts: "Facts", count: int) -> "tuple[Tensor, Tensor]":
+    """Black images with the first label."""
+    import torch
+
+    image = facts["image"]
+    pixels = torch.zeros(count, image["channels"], image["size"], image["size"], dtype=torch.uint8)
+    return pixels, torch.zeros(count, dtype=torch.int64)
+
+
 def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":
     """Pixels as stored, which the wrapper normalises, to a logit for each label."""
     from understudy.models.tasks import ImageModel

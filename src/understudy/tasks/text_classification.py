@@ -7,7 +7,7 @@ stores it with each version.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understudy.data.raw import Broken, Checked, Raw
     from understudy.data.records import Content
     from understudy.models.facts import Facts
-    from understudy.recipe.data import Data, Tokenizer
+    from understudy.recipe.data import Data
     from understudy.recipe.tasks import Kind
 
 NOUN: str = "text"
@@ -37,8 +37,6 @@ LABELS_WEIGHT: float = 0.3
 """That of images, as the temperature: not chosen by trials on texts."""
 TEMPERATURE: float = 2.0
 
-BEGIN, SEPARATOR = "<|begin|>", "<|separator|>"
-"""Special tokens of a tokenizer that is trained here: before a text, and after each of two."""
 BATCH = 64  # texts
 
 
@@ -56,14 +54,17 @@ def prepare(
 
     Texts that are too long are truncated, and padded if they are shorter; in a pair the longer one is truncated first.
     """
+    from understudy.data import padded_tokenizer
     from understudy.data.records import read
     from understudy.data.tokenizer import vocabulary_size
     from understudy.recipe.data import Text
 
     shape = data.text or Text()
     length, texts = shape.sequence_length, 1 + len(next(read(records))[0].others)
-    section = shape.tokenizer
-    tokenizer, padding = _copied_tokenizer(like, folder) if like else _write_tokenizer(section, records, folder)
+    if like:
+        tokenizer, padding = padded_tokenizer.copy(like, folder)
+    else:
+        tokenizer, padding = padded_tokenizer.write(shape.tokenizer, _training_texts(records), folder)
     facts: Facts = {
         "task": "text-classification",
         "labels": labels,
@@ -83,14 +84,11 @@ def prepare(
     return facts
 
 
-def _copied_tokenizer(examples: "Path", folder: "Path") -> tuple[Any, int]:
-    """Copy the tokenizer of other examples; returns it, and the id of its padding."""
-    from understudy.data import tokenizer as tokenizers
-    from understudy.data import tokenizer_files
-    from understudy.models.facts import read_facts
+def _training_texts(records: "Path") -> "Iterator[str]":
+    from understudy.data.records import read
 
-    tokenizer_files.copy(examples, folder)
-    return tokenizers.load(examples / "tokenizer.json"), _padding(read_facts(examples))
+    rows = (row for batch in read(records, "train") for row in batch)
+    return (text.decode() for row in rows for text in (row.content, *row.others.values()))
 
 
 def _check_room(tokenizer: Any, length: int, texts: int) -> None:
@@ -128,58 +126,6 @@ def _texts(record: "Content") -> str | tuple[str, str]:
     return (text, record.others["second"].decode()) if record.others else text
 
 
-def _write_tokenizer(section: "Tokenizer", records: "Path", folder: "Path") -> tuple[Any, int]:
-    """Write a trained or pretrained tokenizer and its configuration; returns it, and the id of its padding.
-
-    Raises:
-        InputError: the pretrained tokenizer is not available, or has no token for padding.
-    """
-    import json
-
-    from understudy.data import tokenizer as tokenizers
-    from understudy.data import tokenizer_files
-    from understudy.errors import InputError
-
-    if section.pretrained is None:
-        tokenizer, tokens = _trained(section.vocab_size, records)
-    else:
-        tokenizer = tokenizers.loaded(section)
-        named = tokenizers.special_tokens(section).items()
-        tokens = {name: token for name, token in named if tokenizer.token_to_id(token) is not None}
-        if "pad_token" not in tokens and "eos_token" not in tokens:
-            raise InputError(
-                f"{tokenizers.PLACE}: {section.pretrained} has no token for padding. Put pad_token into its "
-                "tokenizer_config.json, as a token that tokenizer.json has."
-            )
-        tokens.setdefault("pad_token", tokens.get("eos_token", ""))
-    config = {"tokenizer_class": tokenizer_files.CLASS, "clean_up_tokenization_spaces": False, **tokens}
-    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    tokenizer_files.write(folder, {tokenizers.CONFIG: json.dumps(config, indent=1, sort_keys=True) + "\n"})
-    return tokenizer, int(tokenizer.token_to_id(tokens["pad_token"]))
-
-
-def _trained(vocab_size: int, records: "Path") -> tuple[Any, dict[str, str]]:
-    """A tokenizer of the training split's texts, and the names of its special tokens.
-
-    The end-of-text token, which has the id 0, is the padding, as architectures have it by default.
-    """
-    from tokenizers.processors import TemplateProcessing
-
-    from understudy.data import tokenizer as tokenizers
-    from understudy.data.records import read
-
-    rows = (row for batch in read(records, "train") for row in batch)
-    texts = (text.decode() for row in rows for text in (row.content, *row.others.values()))
-    tokenizer = tokenizers.train(texts, vocab_size - 2)
-    tokenizer.add_special_tokens([BEGIN, SEPARATOR])
-    tokenizer.post_processor = TemplateProcessing(
-        single=[BEGIN, "$A", SEPARATOR],
-        pair=[BEGIN, "$A", SEPARATOR, "$B:1", f"{SEPARATOR}:1"],
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (BEGIN, SEPARATOR)],
-    )
-    return tokenizer, {"cls_token": BEGIN, "sep_token": SEPARATOR, "pad_token": tokenizers.END_OF_TEXT}
-
-
 def _segments(tokenizer: Any) -> dict[str, int]:
     """The id of the token that ends the first text of a pair, if the tokenizer numbers the texts (as BERT's does).
 
@@ -205,6 +151,25 @@ def open_split(folder: "Path", split: str, facts: "Facts") -> "Examples":
 
     del facts
     return LabelledExamples(folder, split, "inputs")
+
+
+def expected(data: "Data", labels: "Sequence[str]", tokens: int) -> "Facts":
+    """Texts of the recipe's length."""
+    from understudy.recipe.data import Text
+
+    return {
+        "task": "text-classification",
+        "labels": list(labels),
+        "vocab_size": tokens,
+        "sequence_length": (data.text or Text()).sequence_length,
+    }
+
+
+def blank(facts: "Facts", count: int) -> "tuple[Tensor, Tensor]":
+    """Texts of one token over and over, with the first label."""
+    import torch
+
+    return torch.zeros(count, facts["sequence_length"], dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
 
 
 def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from understudy.data.measured import Documents, Labelled
+from understudy.data.measured import Batch, Documents, Labelled
 from understudy.evaluate.scoring import Scores, predicted, predictions
 from understudy.models.outputs import Outputs
 
@@ -190,3 +190,12 @@ def test_images_come_once_each_and_again_when_timing_needs_more(tmp_path):
 def test_documents_give_full_windows_for_timing_however_short_they_are(tmp_path):
     write_documents(tmp_path, [[1], [2, 3]])
     assert Documents(tmp_path, 4, EOS, 4).sample(2).tolist() == [[1, 0, 2, 3], [0, 1, 0, 2]]
+
+
+def test_padding_is_in_no_confusion_matrix() -> None:
+    inputs = np.array([[1, 2, 0], [2, 0, 0]])
+    targets, examples = np.array([[1, 1, 0], [2, 0, 0]]), np.array([[0, 0, -1], [1, -1, -1]])
+    found = predicted(Says(nn.Embedding.from_pretrained(torch.eye(3))), Batch(inputs, targets, examples), CPU, 3)
+    assert found.confusion.tolist() == [[0, 0, 0], [0, 1, 1], [0, 0, 1]]
+    assert found.examples.tolist() == [0, 0, 1]
+    assert found.correct.tolist() == [1, 0, 1]

@@ -386,6 +386,7 @@ SOURCE_USERS = {
     "text_files": {"text-files"},
     "python_docs": {"python-docs"},
     "files": {"image-folder", "parquet", "text-files"},
+    "columns": {"parquet"},
     "registry": {"digits", "image-folder", "parquet", "text-files", "python-docs"},
 }
 

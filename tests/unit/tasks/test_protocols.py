@@ -10,10 +10,11 @@ from understudy.data.loader import Opens
 from understudy.data.prepare import Prepares
 from understudy.evaluate.task import EvaluatedTask
 from understudy.models.tasks import Wraps
+from understudy.plan.expected import PlannedTask
 from understudy.recipe.tasks import TASKS, RecipeTask, load
 from understudy.registry.task import ServedTask
 
-PROTOCOLS: tuple[Any, ...] = (RecipeTask, Checks, Prepares, Opens, Wraps, EvaluatedTask, ServedTask)
+PROTOCOLS: tuple[Any, ...] = (RecipeTask, Checks, Prepares, Opens, PlannedTask, Wraps, EvaluatedTask, ServedTask)
 
 
 def members(protocol: Any) -> dict[str, Any]:

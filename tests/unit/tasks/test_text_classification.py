@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from tests.unit.models.sections import section
 from understudy.data.ingest import ingest
 from understudy.data.loader import open_split
+from understudy.data.padded_tokenizer import BEGIN, SEPARATOR
 from understudy.data.prepare import prepare
 from understudy.data.records import at, read
 from understudy.errors import InputError
@@ -84,7 +85,7 @@ def test_a_pair_is_its_tokens_between_special_ones(prepared: Prepared) -> None:
     tokenizer.encode_special_tokens = True
     (batch,) = read(examples.parent / "records", "train")
     inputs, labels = open_split(examples, "train").batch(np.arange(len(batch)))
-    begin, separator = (tokenizer.token_to_id(token) for token in (task.BEGIN, task.SEPARATOR))
+    begin, separator = (tokenizer.token_to_id(token) for token in (BEGIN, SEPARATOR))
     for row, record, label in zip(inputs.tolist(), batch, labels.tolist(), strict=True):
         assert facts["labels"][label] == record.label
         texts = [record.content.decode(), record.others["second"].decode()]
@@ -236,7 +237,7 @@ VALUES: dict[str, Any] = {
 
 def test_a_recipe_measures_answers_and_learns_from_labels_and_logits() -> None:
     recipe = Recipe.model_validate(VALUES)
-    assert list(recipe.metrics) == ["accuracy", "macro_f1", "matthews", "nll", "calibration_error"]
+    assert recipe.metrics == task.METRICS
     assert [(one.type, one.weight) for one in recipe.objectives] == [("labels", 0.3), ("logits", 0.7)]
 
 

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
+from understudy.data.sources.columns import Columns, check_named, of_fields, split_of
 from understudy.data.sources.source import DataSource
 from understudy.data.sources.split_files import of_files
-from understudy.data.sources.splits import SPLIT_NAMES, sizes, split_named
+from understudy.data.sources.splits import sizes
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
 from understudy.recipe.tasks import Kind
@@ -23,8 +24,6 @@ BATCH_ROWS = 256
 
 Row = Mapping[str, Any]
 """A record's values by column; None is a null."""
-Columns = Mapping[str, str]
-"""The column of each field."""
 
 
 class ParquetSource(SourceSection):
@@ -81,16 +80,7 @@ def _damage() -> tuple[type[Exception], ...]:
 
 
 def _columns(section: ParquetSource, fields: Mapping[str, Kind]) -> Columns:
-    """The column of each field; an optional field has one only if the recipe names it."""
-    unknown = sorted(section.columns.keys() - fields.keys())
-    if unknown:
-        raise InputError(
-            f"data.source.columns.{unknown[0]}: the task has no such field. Its fields are {', '.join(fields)}."
-        )
-    named = {"image": section.image, "label": section.label, **section.columns}
-    return {
-        field: named.get(field, field) for field, kind in fields.items() if kind != "optional text" or field in named
-    }
+    return of_fields(section.columns, fields, {"image": section.image, "label": section.label})
 
 
 def _count(section: ParquetSource, fields: Mapping[str, Kind], columns: Columns, name: str, path: Path) -> int:
@@ -121,7 +111,11 @@ def _records(
                     _check_naming(columns["label"], name, file.schema_arrow, labels, naming)
                 for number, row in enumerate(_rows({*columns.values(), *filter(None, [section.split])}, file)):
                     record = f"{name}#{number}"
-                    split = splits.get(name) if section.split is None else _split(section.split, record, row)
+                    split = (
+                        splits.get(name)
+                        if section.split is None
+                        else split_of(section.split, record, row[section.split])
+                    )
                     yield _record(columns, record, row, split, labels)
         except _damage() as error:
             yield Broken(name, f"is damaged or no Parquet file ({_first_line(error)})")
@@ -197,15 +191,6 @@ def _bytes(value: Any) -> bytes | None:
     return content.encode() if isinstance(content, str) else content
 
 
-def _split(column: str, name: str, row: Row) -> Split:
-    value = row[column]
-    split = split_named(value or "")
-    if split is None:
-        fix = f"It may say {', '.join(SPLIT_NAMES)}."
-        raise InputError(f"data.source.split: {name}: column {column} says {value!r}. {fix}")
-    return split
-
-
 def _check_columns(
     section: ParquetSource, fields: Mapping[str, Kind], columns: Columns, name: str, schema: Any
 ) -> None:
@@ -219,15 +204,7 @@ def _check_columns(
     if section.split is not None:
         checked.append(("split", section.split, *checks["text"]))
     for key, column, fits, fix in checked:
-        if column not in schema.names:
-            raise InputError(
-                f"data.source.{key}: {name} has no column {column}. It has {', '.join(schema.names)}: name one of them."
-            )
-        if schema.names.count(column) > 1:
-            raise InputError(
-                f"data.source.{key}: {name} has {schema.names.count(column)} columns called {column}, as a join leaves "
-                "them. Write it again with one."
-            )
+        check_named(key, name, column, schema.names)
         kind = schema.field(column).type
         if not fits(_decoded(kind)):
             raise InputError(f"data.source.{key}: {name}: column {column} is {kind}. {fix}")

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from understudy.data.raw import Reading
 from understudy.recipe.sources import SourceSection
-from understudy.recipe.tasks import Kind
+from understudy.recipe.tasks import KINDS, Kind
 from understudy.store.files import Fingerprints
 
 S = TypeVar("S", bound=SourceSection)
@@ -27,3 +27,5 @@ class DataSource(Generic[S]):
     """Opens the source: its records in a fixed order, with the fields that the task declares."""
     digest: Callable[[S, Fingerprints], str]
     """A SHA-256 of everything that read() would read, regardless of its location and its time."""
+    kinds: frozenset[Kind] = KINDS
+    """The kinds of fields that it can have, where the recipe names them."""

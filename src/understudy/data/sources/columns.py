@@ -1,0 +1,72 @@
+"""The columns of a table's fields and splits, by name: for every source that reads tables."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from understudy.data.raw import Split
+from understudy.data.sources.splits import SPLIT_NAMES, split_named
+from understudy.errors import InputError
+from understudy.recipe.tasks import Kind
+
+Columns = Mapping[str, str]
+"""The column of each field."""
+
+NONE: Columns = MappingProxyType({})
+
+
+def of_fields(named: Columns, fields: Mapping[str, Kind], by_default: Columns = NONE) -> Columns:
+    """The column of each field; an optional field has one only if the recipe names it.
+
+    Args:
+        named: data.source.columns.
+        fields: the task's fields.
+        by_default: names of columns that the section has keys of their own for.
+
+    Raises:
+        InputError: the recipe names a column for a field that the task lacks.
+    """
+    unknown = sorted(named.keys() - fields.keys())
+    if unknown:
+        raise InputError(
+            f"data.source.columns.{unknown[0]}: the task has no such field. Its fields are {', '.join(fields)}."
+        )
+    known = {**by_default, **named}
+    return {
+        field: known.get(field, field) for field, kind in fields.items() if kind != "optional text" or field in known
+    }
+
+
+def check_named(key: str, file: str, column: str, names: Sequence[str]) -> None:
+    """Reject a column that a file lacks or has twice.
+
+    Args:
+        key: the recipe's key for the column, below data.source.
+        file: the file's name.
+        column: the column's name.
+        names: the names of the file's columns.
+
+    Raises:
+        InputError: the file lacks it, or has it twice.
+    """
+    if column not in names:
+        raise InputError(
+            f"data.source.{key}: {file} has no column {column}. It has {', '.join(names)}: name one of them."
+        )
+    if names.count(column) > 1:
+        raise InputError(
+            f"data.source.{key}: {file} has {names.count(column)} columns called {column}, as a join leaves "
+            "them. Write it again with one."
+        )
+
+
+def split_of(column: str, record: str, value: str | None) -> Split:
+    """The split that a record's value in the column data.source.split names.
+
+    Raises:
+        InputError: it names none.
+    """
+    split = split_named(value or "")
+    if split is None:
+        fix = f"It may say {', '.join(SPLIT_NAMES)}."
+        raise InputError(f"data.source.split: {record}: column {column} says {value!r}. {fix}")
+    return split
