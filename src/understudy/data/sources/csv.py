@@ -18,8 +18,10 @@ from understudy.recipe.sources import SourceSection
 from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints
 
-LONGEST = 2**31 - 1
-"""Characters of a value; csv's own limit is 2**17, less than a long document."""
+MAX_CHARACTERS = 2**31 - 1
+"""Of a value; csv's default limit is 2**17, less than a long document."""
+UNCLOSED = "unexpected end of data"
+"""csv's error for a file that ends inside quotes."""
 
 
 class Line(NamedTuple):
@@ -54,14 +56,14 @@ def read(section: CsvSource, fields: Mapping[str, Kind]) -> Reading:
             or a path names two splits, or two paths the same one.
     """
     columns = of_fields(section.columns, fields)
-    root, found = files.find(_wanted(section))
-    named = {path.relative_to(root).as_posix(): path for path in found}
-    rows = {name: _count(section, columns, name, path) for name, path in named.items()}
+    root, matches = files.find(_wanted(section))
+    paths = {path.relative_to(root).as_posix(): path for path in matches}
+    rows = {name: _count(section, columns, name, path) for name, path in paths.items()}
     splits, notes = dict[str, Split](), list[str]()
     if section.split is None:
-        splits, notes = of_files(f"data.source.path: {section.path}", list(named))
+        splits, notes = of_files(f"data.source.path: {section.path}", list(paths))
     split_sizes = sizes((splits.get(name), count) for name, count in rows.items())
-    return Reading(sum(rows.values()), _records(section, columns, named, splits), tuple(notes), split_sizes)
+    return Reading(sum(rows.values()), _records(section, columns, paths, splits), tuple(notes), split_sizes)
 
 
 def digest(section: CsvSource, fingerprints: Fingerprints) -> str:
@@ -87,9 +89,9 @@ def _count(section: CsvSource, columns: Columns, name: str, path: Path) -> int:
 
 
 def _records(
-    section: CsvSource, columns: Columns, found: Mapping[str, Path], splits: Mapping[str, Split]
+    section: CsvSource, columns: Columns, paths: Mapping[str, Path], splits: Mapping[str, Split]
 ) -> Iterator[Raw | Broken]:
-    for name, path in found.items():
+    for name, path in paths.items():
         lines = _lines(name, path)
         header = _header(name, lines)
         if isinstance(header, Broken):
@@ -129,28 +131,35 @@ def _header(name: str, lines: Iterator[Line | Broken]) -> Sequence[str] | Broken
 
 
 def _lines(name: str, path: Path) -> Iterator[Line | Broken]:
-    """The rows of a file; blank lines are none."""
-    csv.field_size_limit(LONGEST)
+    """The rows of a file, without blank lines."""
+    csv.field_size_limit(MAX_CHARACTERS)
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             reader = csv.reader(file, strict=True)
             while True:
-                place = f"{name}:{reader.line_num + 1}"
+                first = reader.line_num + 1
                 try:
                     values = next(reader)
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    yield Broken(place, f"is not CSV ({error})")
+                    yield Broken(f"{name}:{first}", _reason(error, first, reader.line_num))
                 else:
                     if values:
-                        yield Line(place, values)
+                        yield Line(f"{name}:{first}", values)
     except OSError as error:
         yield Broken(name, f"cannot be read ({error.strerror})")
 
 
+def _reason(error: csv.Error, first: int, last: int) -> str:
+    """Why the row in these lines is broken."""
+    if str(error) == UNCLOSED:
+        return f"has a double quote that is never closed, so lines {first} to {last}, the last, are no records"
+    return f"is not CSV ({error})"
+
+
 def _is_utf_8(text: str) -> bool:
-    """Whether it was UTF-8 in the file, without a zero byte, as UTF-16 has them."""
+    """Whether the bytes in the file were UTF-8, and none of them zero, as in UTF-16."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -67,8 +67,8 @@ def test_what_is_read_is_what_was_written_and_what_pyarrow_reads(rows: list[tupl
     writer.writerows([("text", "label"), *rows])
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder) / "a.csv", written.getvalue())
-        found, table = records(path), by_pyarrow(path)
-    assert [(raw.content.decode(), raw.label) for raw in found if isinstance(raw, Raw)] == rows
+        raws, table = records(path), by_pyarrow(path)
+    assert [(raw.content.decode(), raw.label) for raw in raws if isinstance(raw, Raw)] == rows
     assert list(zip(*table.to_pydict().values(), strict=True)) == rows
 
 
@@ -80,7 +80,7 @@ def test_columns_are_those_that_the_recipe_names(tmp_path: Path) -> None:
 
 
 def test_broken_rows_are_named_by_file_and_line_and_the_others_are_read(tmp_path: Path) -> None:
-    rows = ["text,label", "one", "two,x,y", '"thr"ee,x', "four,", "five,x", '"six,x', "seven,x"]
+    rows = ["text,label", "one", "two,x,y", '"thr"ee,x', "four,", "five,x", '"six,x', "seven,x", "eight,x"]
     write(tmp_path / "b" / "a.csv", "\n".join(rows))
     assert records(tmp_path) == [
         Broken("b/a.csv:2", "has 1 values, and the header has 2"),
@@ -88,7 +88,7 @@ def test_broken_rows_are_named_by_file_and_line_and_the_others_are_read(tmp_path
         Broken("b/a.csv:4", "is not CSV (',' expected after '\"')"),
         Broken("b/a.csv:5", "column label is empty"),
         Raw("b/a.csv:6", b"five", "x"),
-        Broken("b/a.csv:7", "is not CSV (unexpected end of data)"),
+        Broken("b/a.csv:7", "has a double quote that is never closed, so lines 7 to 9, the last, are no records"),
     ]
 
 
@@ -122,9 +122,9 @@ def test_a_file_that_cannot_be_read_is_broken(tmp_path: Path, monkeypatch: pytes
 
 def test_a_value_may_be_longer_than_the_modules_limit(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", f"text,label\n{'a' * 200_000},x\n")
-    (found,) = records(path)
-    assert isinstance(found, Raw)
-    assert len(found.content) == 200_000
+    (record,) = records(path)
+    assert isinstance(record, Raw)
+    assert len(record.content) == 200_000
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_it_gives_the_records_that_parquet_gives(tmp_path: Path) -> None:
     table = pa.table({"text": [f"text {number}" for number in range(40)], "label": ["x", "y"] * 20})
     pa.csv.write_csv(table, tmp_path / "a.csv")
     pa.parquet.write_table(table, tmp_path / "a.parquet")
-    found = []
+    objects = []
     for kind in ("csv", "parquet"):
         folder = tmp_path / kind
         folder.mkdir()
         source = {"type": kind, "path": str(tmp_path / f"a.{kind}")}
         ingest(Data.model_validate({"source": source}), "text-classification", folder, lambda done, total: None)
-        found.append(((folder / "records.parquet").read_bytes(), read_json(folder / "records.json")))
-    assert found[0] == found[1]
+        objects.append(((folder / "records.parquet").read_bytes(), read_json(folder / "records.json")))
+    assert objects[0] == objects[1]
