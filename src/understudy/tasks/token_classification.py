@@ -45,138 +45,45 @@ BATCH = 64  # texts
 
 def check(record: "Raw") -> "Checked | Broken":
     """A text is in UTF-8 and has a label for each word; texts of the same words are in one split."""
-    from understudy.data.documents import check_document
-    from understudy.data.raw import EMPTY, Broken
-    from understudy.store.files import sha256
+    from understudy.data.words import check_words
 
-    checked = check_document(record)
-    if isinstance(checked, Broken):
-        return checked
-    words, labels = (text.decode().split() for text in (record.content, record.others["labels"]))
-    if not words:
-        return Broken(record.name, EMPTY)
-    if len(words) != len(labels):
-        return Broken(record.name, f"has {len(words)} words and {len(labels)} labels")
-    return checked._replace(key=sha256(" ".join(words).encode()))
+    return check_words(record)
 
 
 def prepare(
     data: "Data", labels: list[str], records: "Path", batches: "Batches", folder: "Path", like: "Path | None" = None
 ) -> "Facts":
-    """The arrays of data/word_arrays.py. Texts that are too long are truncated, and the words that are cut have no
-    label.
+    """The arrays of data/word_arrays.py.
+
+    Texts that are too long are truncated, and the words that are cut have no label.
     """
-    from understudy.data import padded_tokenizer
+    from understudy.data import labels as spellings
+    from understudy.data import padded_tokenizer, word_arrays, words
     from understudy.data.tokenizer import vocabulary_size
     from understudy.models.facts import read_facts
     from understudy.recipe.data import Text
 
     shape = data.text or Text()
     length = shape.sequence_length
-    labels = read_facts(like)["labels"] if like else _training_labels(records)
-    _check_labels(records, labels)
+    labels = read_facts(like)["labels"] if like else words.training_labels(records)
+    words.check_labels(records, labels)
     if like:
         tokenizer, padding = padded_tokenizer.copy(like, folder)
     else:
-        tokenizer, padding = padded_tokenizer.write(shape.tokenizer, _training_texts(records), folder)
-    facts: Facts = {
+        tokenizer, padding = padded_tokenizer.write(shape.tokenizer, words.training_texts(records), folder)
+    word_arrays.pad(tokenizer, padding, length)
+    notes = word_arrays.write(batches, tokenizer, first_tokens, labels, length, folder)
+    return {
         "task": "token-classification",
         "labels": labels,
         "vocab_size": vocabulary_size(tokenizer),
         "sequence_length": length,
         "special_ids": {"pad_token_id": padding},
+        "notes": [*spellings.lookalikes(labels), *notes],
     }
-    _check_room(tokenizer, length)
-    tokenizer.enable_truncation(length)
-    tokenizer.enable_padding(pad_id=padding, length=length)
-    cut = _write_arrays(batches, tokenizer, labels, length, folder)
-    if cut:
-        facts["notes"] = [
-            f"{cut:,} words have no token among the first {length} of their text (data.text.sequence_length), and are "
-            "neither trained nor measured"
-        ]
-    return facts
 
 
-def _training_texts(records: "Path") -> "Iterator[str]":
-    from understudy.data.records import read
-
-    return (_text(record) for batch in read(records, "train") for record in batch)
-
-
-def _training_labels(records: "Path") -> list[str]:
-    from understudy.data.records import read
-
-    return sorted({label for batch in read(records, "train") for record in batch for label in _labels(record)})
-
-
-def _check_labels(records: "Path", labels: list[str]) -> None:
-    """Reject a single label, and others than those of training."""
-    from understudy.data.records import read
-    from understudy.errors import InputError
-
-    if len(labels) < 2:
-        raise InputError(f"data.source: all words have the label {labels[0]}. A classifier needs two labels or more.")
-    unseen = {
-        (record.split, label) for batch in read(records) for record in batch for label in {*_labels(record)} - {*labels}
-    }
-    if unseen:
-        split = min(split for split, _ in unseen)
-        names = ", ".join(sorted(label for own, label in unseen if own == split)[:10])
-        raise InputError(
-            f"data.source: the {split} split has labels that training never saw: {names}. Remove them or add training "
-            "texts with them."
-        )
-
-
-def _check_room(tokenizer: Any, length: int) -> None:
-    from understudy.errors import InputError
-
-    least = tokenizer.num_special_tokens_to_add(False) + 1  # noqa: FBT003  # tokenizers takes it by position
-    if length < least:
-        raise InputError(f"data.text.sequence_length: {length} leaves no room for text; {least} is the least here.")
-
-
-def _write_arrays(batches: "Batches", tokenizer: Any, labels: list[str], length: int, folder: "Path") -> int:
-    """Write the arrays of all splits; returns the number of words without a label."""
-    from contextlib import ExitStack
-
-    import numpy as np
-
-    from understudy.data.loader import IGNORED
-    from understudy.data.npy import NpyFile
-    from understudy.data.raw import SPLITS
-
-    index, cut = {label: number for number, label in enumerate(labels)}, 0
-    with ExitStack() as stack:
-        inputs = {s: stack.enter_context(NpyFile(folder / f"{s}.inputs.npy", np.int32, (length,))) for s in SPLITS}
-        targets = {s: stack.enter_context(NpyFile(folder / f"{s}.labels.npy", np.int64, (length,))) for s in SPLITS}
-        sizes = {s: stack.enter_context(NpyFile(folder / f"{s}.bytes.npy", np.int64)) for s in SPLITS}
-        for batch in batches:
-            texts = [_text(record) for record in batch]
-            for record, text, encoding in zip(batch, texts, tokenizer.encode_batch(texts), strict=True):
-                row = np.full((1, length), IGNORED)
-                for label, place in zip(_labels(record), _places(text, encoding), strict=True):
-                    if place is None:
-                        cut += 1
-                    else:
-                        row[0, place] = index[label]
-                inputs[record.split].append(np.array([encoding.ids]))
-                targets[record.split].append(row)
-                sizes[record.split].append(np.array([len(text.encode())]))
-    return cut
-
-
-def _text(record: "Content") -> str:
-    """A record's words, with a space between two."""
-    return " ".join(record.content.decode().split())
-
-
-def _labels(record: "Content") -> list[str]:
-    return record.others["labels"].decode().split()
-
-
-def _places(text: str, encoding: Any) -> list[int | None]:
+def first_tokens(text: str, encoding: Any) -> list[int | None]:
     """The index of each word's first token; None for a word that has none.
 
     Args:
@@ -188,14 +95,14 @@ def _places(text: str, encoding: Any) -> list[int | None]:
 
     words = text.split(" ")
     starts = [0, *accumulate(len(word) + 1 for word in words[:-1])]
-    found: list[int | None] = [None] * len(words)
+    firsts: list[int | None] = [None] * len(words)
     tokens = zip(encoding.offsets, encoding.special_tokens_mask, strict=True)
-    for place, ((start, end), is_special) in enumerate(tokens):
+    for index, ((start, end), is_special) in enumerate(tokens):
         if not is_special and end > start:
             word = bisect_right(starts, end - 1) - 1
-            if found[word] is None:
-                found[word] = place
-    return found
+            if firsts[word] is None:
+                firsts[word] = index
+    return firsts
 
 
 def open_split(folder: "Path", split: str, facts: "Facts") -> "Examples":
@@ -274,14 +181,9 @@ def test_split(
 
 def shown(examples: "Path", facts: "Facts", number: int) -> str:
     """The text as its model sees it, and the labels of its words."""
-    import numpy as np
-    from tokenizers import Tokenizer
+    from understudy.data.word_arrays import shown
 
-    tokens = np.load(examples / "test.inputs.npy", mmap_mode="r")[number]
-    labels = np.load(examples / "test.labels.npy", mmap_mode="r")[number]
-    tokenizer = Tokenizer.from_file(str(examples / "tokenizer.json"))
-    text = tokenizer.decode(tokens[tokens != _padding(facts)].tolist(), skip_special_tokens=False)
-    return f"{text}\n{' '.join(facts['labels'][label] for label in labels[labels >= 0])}"
+    return shown(examples, number, facts["labels"], _padding(facts))
 
 
 OUTPUTS: "Mapping[str, str]" = {"labels": "strings", "probabilities": "doubles"}
@@ -343,10 +245,10 @@ class Predictor:
         first, named = _arguments(torch.tensor([encoding.ids for encoding in encodings]), _padding(self.facts))
         probabilities = self.logits(first, **named).double().softmax(dim=-1)
         for row, text, encoding in zip(probabilities, texts, encodings, strict=True):
-            places = _places(text, encoding) if text else []
+            firsts = first_tokens(text, encoding) if text else []
             best = row.argmax(dim=-1).tolist()
-            labels = ["" if place is None else self.facts["labels"][best[place]] for place in places]
-            yield labels, row[[place for place in places if place is not None]].flatten().tolist()
+            labels = ["" if first is None else self.facts["labels"][best[first]] for first in firsts]
+            yield labels, row[[first for first in firsts if first is not None]].flatten().tolist()
 
 
 def request(examples: "Sequence[Content]") -> "tuple[dict[str, list[Any]], dict[str, int]]":
@@ -359,13 +261,14 @@ def losses(facts: "Facts", rows: "Mapping[str, Any]", examples: "Sequence[Conten
     import math
     import sys
 
-    found = []
+    from understudy.data.words import labels_of
+
+    sums, width, index = list[float](), len(facts["labels"]), facts["labels"].index
     for record, answers, flat in zip(examples, rows["labels"], rows["probabilities"], strict=True):
-        labels = [label for label, answer in zip(_labels(record), answers, strict=True) if answer]
-        width, index = len(facts["labels"]), facts["labels"].index
-        wanted = [flat[number * width + index(label)] for number, label in enumerate(labels)]
-        found.append(-sum(math.log(max(probability, sys.float_info.min)) for probability in wanted))
-    return found
+        labels = [label for label, answer in zip(labels_of(record), answers, strict=True) if answer]
+        probabilities = [flat[number * width + index(label)] for number, label in enumerate(labels)]
+        sums.append(-sum(math.log(max(probability, sys.float_info.min)) for probability in probabilities))
+    return sums
 
 
 def losses_by_transformers(
@@ -377,7 +280,9 @@ def losses_by_transformers(
     import torch
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    texts = [_text(record) for record in examples]
+    from understudy.data.words import labels_of, text_of
+
+    texts = [text_of(record) for record in examples]
     settings = {"truncation": True, "max_length": facts["sequence_length"], "split_special_tokens": True}
     exact = PreTrainedTokenizerFast.from_pretrained(model, local_files_only=True)
     auto = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code="code" in facts)
@@ -387,9 +292,9 @@ def losses_by_transformers(
         first, named = _arguments(torch.tensor([encoding.ids]), _padding(facts))
         with torch.inference_mode():
             logits = net(first, **{name: value for name, value in named.items() if name in taken}).logits[0].float()
-        pairs = zip(_labels(record), _places(text, encoding), strict=True)
-        wanted = {place: net.config.label2id[label] for label, place in pairs if place is not None}
-        ids = torch.tensor([*wanted.values()], dtype=torch.long)
-        nats.append(float(torch.nn.functional.cross_entropy(logits[[*wanted]], ids, reduction="sum")))
+        pairs = zip(labels_of(record), first_tokens(text, encoding), strict=True)
+        targets = {first: net.config.label2id[label] for label, first in pairs if first is not None}
+        ids = torch.tensor([*targets.values()], dtype=torch.long)
+        nats.append(float(torch.nn.functional.cross_entropy(logits[[*targets]], ids, reduction="sum")))
     alike = [encoding.ids for encoding in encodings] == [auto(text, **settings)["input_ids"] for text in texts]
     return nats, "" if alike else type(auto).__name__

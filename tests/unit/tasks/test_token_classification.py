@@ -18,7 +18,6 @@ from tests.unit.models.sections import section
 from understudy.data.ingest import ingest
 from understudy.data.loader import open_split
 from understudy.data.prepare import prepare
-from understudy.data.raw import Broken, Checked, Raw
 from understudy.data.records import at, read
 from understudy.errors import InputError
 from understudy.models.build import build_model
@@ -108,12 +107,12 @@ def test_the_first_token_of_each_word_is_that_of_transformers(wordpiece: Path, t
     tokenizer = Tokenizer.from_file(str(wordpiece / "tokenizer.json"))
     tokenizer.encode_special_tokens = True
     expected = [word_ids.index(word) for word in range(len(text.split(" ")))]
-    assert task._places(text, tokenizer.encode(text)) == expected
+    assert task.first_tokens(text, tokenizer.encode(text)) == expected
 
 
 def test_a_token_that_begins_with_the_space_belongs_to_the_word_after_it() -> None:
     """A space alone belongs to neither."""
-    assert task._places("ab c \u00e9", byte_level().encode("ab c \u00e9")) == [0, 2, 4]
+    assert task.first_tokens("ab c \u00e9", byte_level().encode("ab c \u00e9")) == [0, 2, 4]
 
 
 def test_words_have_their_labels_at_their_first_tokens(prepared: Prepared) -> None:
@@ -141,32 +140,10 @@ def test_words_that_are_cut_are_counted(prepared: Prepared) -> None:
     cut = sum(len(words.split()) for words in rows()[0]) - labelled
     assert 1 <= cut < 60
     assert notes == [
-        f"{cut} words have no token among the first 16 of their text (data.text.sequence_length), and are neither "
-        "trained nor measured"
+        f"{cut} words have no token of their own among the first 16 of their text (data.text.sequence_length), and are "
+        "neither trained nor measured"
     ]
     assert tokens.sum() == len(task.targets(examples, "test"))
-
-
-@pytest.mark.parametrize(
-    ("words", "labels", "fault"),
-    [
-        (b"a b", b"X", "has 2 words and 1 labels"),
-        (b" ", b"", "is empty"),
-        (b"", b"", "is empty"),
-        (b"a", b"X\0", r"is not UTF-8 text (byte 1 is zero, as in UTF-16 and in binary files)"),
-    ],
-)
-def test_a_text_without_a_label_for_each_word_is_broken(words: bytes, labels: bytes, fault: str) -> None:
-    assert task.check(Raw("a", words, others={"labels": labels})) == Broken("a", fault)
-
-
-def test_the_same_words_are_in_one_split_whatever_their_labels_and_spaces() -> None:
-    one, other = (
-        task.check(Raw("a", text, others={"labels": own})) for text, own in ((b"a b", b"X Y"), (b"a  b", b"Y Y"))
-    )
-    assert isinstance(one, Checked)
-    assert isinstance(other, Checked)
-    assert one.key == other.key
 
 
 def test_labels_that_training_never_saw_are_named(prepared: Prepared, tmp_path: Path) -> None:
@@ -178,6 +155,12 @@ def test_labels_that_training_never_saw_are_named(prepared: Prepared, tmp_path: 
     labels[words.index(first.content.decode())] = "B-ORG O O O B-LOC O"
     with pytest.raises(InputError, match=r"the test split has labels that training never saw: B-ORG\. Remove them"):
         prepared(labels=labels)
+
+
+def test_labels_that_look_alike_are_noted(prepared: Prepared) -> None:
+    labels = [" ".join("O" * len(words.split())) for words in rows()[0]]
+    _, notes = prepared(length=64, labels=[*labels[:30], *(text.replace("O", "o", 1) for text in labels[30:])])
+    assert notes == ["labels that may be meant to be one: O, o"]
 
 
 def test_one_label_is_too_few(prepared: Prepared) -> None:
