@@ -21,7 +21,7 @@ class CosineObjective(TeacherObjective):
     requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"hidden_states"}),
         refuses={
-            "pp": "cosine compares hidden states, which stages (pp) do not give; use fsdp, tp or cp",
+            "pp": "cosine compares last hidden states, which stages (pp) do not return; use fsdp, tp or cp",
             "sequence_parallel": "cosine compares the last hidden states, of which each process has a part; leave "
             "sequence_parallel out",
         },
@@ -36,14 +36,15 @@ class CosineObjective(TeacherObjective):
 
         (name,) = self.names(tuple(context.teachers))
         (chosen,) = self.chosen(tuple(context.teachers))
-        positions, width = _last(context.student, STUDENT, context.path)
-        others, wanted = _last(context.teachers[name], TEACHER, context.path)
-        if positions != others:
+        student_positions, student_width = _last(context.student, STUDENT, context.path)
+        teacher_positions, teacher_width = _last(context.teachers[name], TEACHER, context.path)
+        if student_positions != teacher_positions:
             raise InputError(
-                f"{context.path}: the student's last hidden state has {positions} positions, and the teacher's "
-                f"{others}; compare models with the same number (for images: of patches)"
+                f"{context.path}: the student's last hidden state has {student_positions} positions, and the teacher's "
+                f"{teacher_positions}; compare models with the same number (for images: of patches)"
             )
-        projection = nn.Identity() if width == wanted else nn.Linear(width, wanted, bias=False)
+        is_as_wide = student_width == teacher_width
+        projection = nn.Identity() if is_as_wide else nn.Linear(student_width, teacher_width, bias=False)
         return ModuleObjective(partial(distance, chosen=chosen), projection=projection)
 
 
@@ -52,26 +53,33 @@ def distance(
 ) -> "Tensor":
     """1 - cosine, summed over positions with a target.
 
-    An image or a text with a label counts as one target; its distance is averaged over its positions.
+    An image or a text with a label counts as one target; its distance is averaged over its positions without padding.
     """
     from torch.nn import functional
 
     from understudy.objectives.fused import full_precision
 
-    projected, wanted = projection(student.hidden_states[-1]), teachers[chosen].hidden_states[-1]
+    projected, target = projection(student.hidden_states[-1]), teachers[chosen].hidden_states[-1]
     kind = full_precision(projected.dtype)
-    cosines = functional.cosine_similarity(projected.to(kind), wanted.to(kind), dim=-1)
-    if cosines.ndim > batch.labels.ndim:
-        cosines = cosines.mean(-1)
-    return (1 - cosines).where(batch.has_target, 0).sum()
+    distances = 1 - functional.cosine_similarity(projected.to(kind), target.to(kind), dim=-1)
+    if distances.ndim > batch.labels.ndim:
+        distances = _mean(distances, student.mask)
+    return distances.where(batch.has_target, 0).sum()
 
 
-def _last(model: "OutputShapes", role: str, where: str) -> tuple[int, int]:
+def _mean(distances: "Tensor", mask: "Tensor | None") -> "Tensor":
+    """The mean over the positions (B, L) of each example, without those that the mask has as 0."""
+    if mask is None:
+        return distances.mean(-1)
+    return distances.where(mask.bool(), 0).sum(-1) / mask.sum(-1)
+
+
+def _last(model: "OutputShapes", role: str, path: str) -> tuple[int, int]:
     """Positions and width of the last hidden state."""
     shape = model.hidden_states[-1]
     if len(shape) != 2:
         raise InputError(
-            f"{where}: the last hidden state of the {role} has the shape {tuple(shape)}, and not (positions, width); "
+            f"{path}: the last hidden state of the {role} has the shape {tuple(shape)}, and not (positions, width); "
             "take a transformer, or remove this objective"
         )
     return shape[0], shape[1]

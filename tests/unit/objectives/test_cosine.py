@@ -31,34 +31,50 @@ def built(student: Model, teacher: Model) -> Objective:
 @pytest.mark.parametrize("labels", [torch.tensor([1, 0, 2]), TEXT])
 def test_the_loss_is_that_of_its_formula(teacher: Model, labels: Tensor) -> None:
     torch.manual_seed(0)
-    learned, ours, theirs = built(STUDENT, teacher), states(STUDENT), states(teacher)
+    cosine, ours, theirs = built(STUDENT, teacher), states(STUDENT), states(teacher)
     first, second = ours.hidden_states[-1].numpy(), theirs.hidden_states[-1].numpy()
-    for weight in learned.parameters():
+    for weight in cosine.parameters():
         first = np.einsum("bpw,vw->bpv", first, weight.detach().numpy())
     dots, norms = (first * second).sum(-1), np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
     distances = 1 - dots / norms
     expected = distances.mean(1).sum() if labels.ndim == 1 else distances[labels.numpy() != IGNORED].sum()
-    assert learned(ours, (theirs,), Batch(labels, labels)).item() == pytest.approx(expected, rel=1e-10)
+    assert cosine(ours, (theirs,), Batch(labels, labels)).item() == pytest.approx(expected, rel=1e-10)
+
+
+def test_padding_of_a_text_with_a_label_does_not_count() -> None:
+    torch.manual_seed(0)
+    cosine, ours, theirs = built(STUDENT, TEACHER), states(STUDENT), states(TEACHER)
+    labels, mask = torch.tensor([1, 0, 2]), torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]])
+    parts = [
+        cosine(
+            ours._replace(hidden_states=tuple(state[row : row + 1, :count] for state in ours.hidden_states)),
+            (theirs._replace(hidden_states=tuple(state[row : row + 1, :count] for state in theirs.hidden_states)),),
+            Batch(labels[row : row + 1], labels[row : row + 1]),
+        )
+        for row, count in enumerate(mask.sum(1).tolist())
+    ]
+    loss = cosine(ours._replace(mask=mask), (theirs,), Batch(labels, labels))
+    torch.testing.assert_close(loss, torch.stack(parts).sum())
 
 
 def test_it_is_0_for_the_teachers_direction_and_2_for_the_opposite() -> None:
-    learned, theirs = built(AS_WIDE, AS_WIDE), states(AS_WIDE, 1)
+    cosine, theirs = built(AS_WIDE, AS_WIDE), states(AS_WIDE, 1)
     label = torch.tensor([1])
     for factor, expected in [(3.0, 0), (-0.5, 2)]:
         ours = theirs._replace(hidden_states=tuple(factor * state for state in theirs.hidden_states))
-        assert learned(ours, (theirs,), Batch(label, label)).item() == pytest.approx(expected, abs=1e-12)
+        assert cosine(ours, (theirs,), Batch(label, label)).item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_its_gradients_pass_gradcheck() -> None:
     torch.manual_seed(0)
-    learned, ours, theirs = built(STUDENT, TEACHER), states(STUDENT), states(TEACHER)
+    cosine, ours, theirs = built(STUDENT, TEACHER), states(STUDENT), states(TEACHER)
 
     def loss(last: Tensor, *_weights: Tensor) -> Tensor:
         hidden = (*ours.hidden_states[:-1], last)
-        total: Tensor = learned(ours._replace(hidden_states=hidden), (theirs,), Batch(TEXT, TEXT))
+        total: Tensor = cosine(ours._replace(hidden_states=hidden), (theirs,), Batch(TEXT, TEXT))
         return total
 
-    assert torch.autograd.gradcheck(loss, (ours.hidden_states[-1].requires_grad_(), *learned.parameters()))
+    assert torch.autograd.gradcheck(loss, (ours.hidden_states[-1].requires_grad_(), *cosine.parameters()))
 
 
 def test_only_other_widths_have_a_projection() -> None:
@@ -82,7 +98,7 @@ def test_models_that_do_not_fit_are_refused(teacher: OutputShapes, error: str) -
 @pytest.mark.parametrize(
     ("strategy", "error"),
     [
-        ("pp", r"student\.distill\[1\]: cosine compares hidden states, which stages \(pp\) do not give"),
+        ("pp", r"student\.distill\[1\]: cosine compares last hidden states, which stages \(pp\) do not return"),
         ({"tp": 2, "sequence_parallel": True}, r"student\.distill\[1\]: .*leave sequence_parallel out"),
         ("fsdp", None),
     ],
