@@ -30,8 +30,8 @@ class Watchdog(threading.Thread):
         super().__init__(name="watchdog", daemon=True)
         self._spec, self._eviction = spec, eviction
         self._folder = Path(spec.folder)
-        # By the volume's clock. Heartbeats of an earlier attempt's ranks do not count: by those, pods that waited for
-        # each other were killed as hung, four times in three minutes.
+        # By the volume's clock. Heartbeats of an earlier attempt's ranks do not count: pods that still waited for each
+        # other looked hung by them, and were killed four times in three minutes.
         self._began = volume_time(self._folder)
         self._unseen = False
 

@@ -87,9 +87,9 @@ def _where(url: str, home: Path) -> str:
     """The address of a run's page, or the command that shows the local one."""
     from understudy.registry.server import for_people
 
-    way = platform().reachable(for_people(url))
+    ui_address = platform().reachable(for_people(url))
     is_usual = home == Path(os.environ.get("UNDERSTUDY_HOME", ".understudy")).absolute()
-    return way if url.startswith("http") or is_usual else f"understudy --home {shlex.quote(_shortest(home))} ui"
+    return ui_address if url.startswith("http") or is_usual else f"understudy --home {shlex.quote(_shortest(home))} ui"
 
 
 def _shortest(path: Path) -> str:

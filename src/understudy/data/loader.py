@@ -115,22 +115,24 @@ class BegunExamples(TextExamples):
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and labels of these windows."""
-        places = indices[:, None] * self._length + np.arange(self._length + 1)
-        before = np.searchsorted(self._begins, places, side="right")
-        is_first = self._begins[np.maximum(before - 1, 0)] == places
-        own = self._tokens[np.clip(places - before, 0, len(self._tokens) - 1)].astype(np.int64)
-        shown = np.where(is_first, self._first, own)
-        inputs, labels = shown[:, :-1].copy(), np.where(is_first, IGNORED, own)[:, 1:].copy()
-        beyond = places[:, 1:] > self._last
-        inputs[beyond], labels[beyond] = self._eos, IGNORED
+        positions = indices[:, None] * self._length + np.arange(self._length + 1)  # in the stream
+        documents = np.searchsorted(self._begins, positions, side="right")  # that have begun there
+        is_first = self._begins[np.maximum(documents - 1, 0)] == positions
+        in_file = self._tokens[np.clip(positions - documents, 0, len(self._tokens) - 1)].astype(np.int64)
+        tokens = np.where(is_first, self._first, in_file)
+        inputs, labels = tokens[:, :-1].copy(), np.where(is_first, IGNORED, in_file)[:, 1:].copy()
+        is_beyond = positions[:, 1:] > self._last
+        inputs[is_beyond], labels[is_beyond] = self._eos, IGNORED
         return torch.from_numpy(inputs), torch.from_numpy(labels)
 
     def targets(self, indices: Indices) -> int:
         """The number of targets of these windows together."""
         starts = indices * self._length
         ends = np.minimum(starts + self._length, self._last)
-        begun = np.searchsorted(self._begins, ends, side="right") - np.searchsorted(self._begins, starts, side="right")
-        return int((ends - starts - begun).sum())
+        begins_before_end, begins_before_start = (
+            np.searchsorted(self._begins, bound, side="right") for bound in (ends, starts)
+        )
+        return int((ends - starts - (begins_before_end - begins_before_start)).sum())
 
 
 class PackedExamples:
@@ -154,31 +156,31 @@ class PackedExamples:
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and labels of these sequences."""
-        places, _ = self._places(indices)
-        labels = np.where(places < 0, IGNORED, self._tokens[places].astype(np.int64))
-        inputs = np.where(places > 0, self._tokens[np.maximum(places - 1, 0)].astype(np.int64), self._eos)
-        inputs[np.isin(places, self._begins)] = self._first_token
+        targets, _ = self._target_indices(indices)
+        labels = np.where(targets < 0, IGNORED, self._tokens[targets].astype(np.int64))
+        inputs = np.where(targets > 0, self._tokens[np.maximum(targets - 1, 0)].astype(np.int64), self._eos)
+        inputs[np.isin(targets, self._begins)] = self._first_token
         return torch.from_numpy(inputs), torch.from_numpy(labels)
 
     def positions(self, indices: Indices) -> Tensor:
         """Each token's position in its document, int64 (B, L)."""
-        return torch.from_numpy(self._places(indices)[1])
+        return torch.from_numpy(self._target_indices(indices)[1])
 
     def targets(self, indices: Indices) -> int:
         """The number of targets of these sequences together."""
         return int(self._targets[indices].sum())
 
-    def _places(self, indices: Indices) -> tuple[Indices, Indices]:
+    def _target_indices(self, indices: Indices) -> tuple[Indices, Indices]:
         """For each position the index of its target token, -1 for none, and its position in its document."""
-        places = np.full((len(indices), self._length), -1)
-        within = np.empty_like(places)
+        targets = np.full((len(indices), self._length), -1)
+        within = np.empty_like(targets)
         for row, index in enumerate(indices.tolist()):
             starts, lengths = self._pieces[self._first[index] : self._first[index + 1]].T
             filled = self._targets[index]
             within[row, :filled] = np.arange(filled) - np.repeat(np.cumsum(lengths) - lengths, lengths)
             within[row, filled:] = np.arange(self._length - filled)
-            places[row, :filled] = np.repeat(starts, lengths) + within[row, :filled]
-        return places, within
+            targets[row, :filled] = np.repeat(starts, lengths) + within[row, :filled]
+        return targets, within
 
 
 class Opens(Protocol):

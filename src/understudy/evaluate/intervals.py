@@ -168,8 +168,8 @@ def _resampled_ends(
 def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -> Interval | None:
     """The interval of a ratio of two means of paired differences (Fieller 1954); None if it is unbounded.
 
-    It contains each ratio r for which a t-test does not reject that `above - r * below` has mean 0. If the mean of
-    `below` does not differ significantly from 0, any ratio may be true, and there is no interval.
+    It contains each ratio r for which a t-test does not reject that `numerator - r * denominator` has mean 0. If the
+    mean of `denominator` does not differ significantly from 0, any ratio may be true, and there is no interval.
 
     Args:
         numerator: per-example differences, (N,).
@@ -180,7 +180,7 @@ def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -
     (numerator_variance, covariance), (_, denominator_variance) = np.cov(numerator, denominator) / count
     first, second = float(numerator.mean()), float(denominator.mean())
     square = student_t(count - 1, confidence) ** 2
-    # (first - r second)^2 = square * (of_above - 2 r both + r^2 of_below), a quadratic in r
+    # Quadratic in r: (first - r second)^2 = square * (numerator_variance - 2 r covariance + r^2 denominator_variance).
     leading, middle = second**2 - square * denominator_variance, first * second - square * covariance
     discriminant = middle**2 - leading * (first**2 - square * numerator_variance)
     if not leading > ROUNDING * second**2:

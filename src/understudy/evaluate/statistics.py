@@ -216,6 +216,7 @@ class Bootstrap:
         return np.unique(self._per_example[TARGETS], return_counts=True)[1]
 
     def _paired_answers(self, role: str, other: str, confidence: float) -> Difference:
+        """The difference in accuracy of two models on the same examples, with the score interval of a pair."""
         right = self._tables[role][:, 1] - self._tables[other][:, 1]
         wins, losses = int(np.sum(right > 0)), int(np.sum(right < 0))
         error = float(np.std(right, ddof=1)) / math.sqrt(self.examples)

@@ -74,10 +74,10 @@ class RankLogs:
                 text = stream.read(MOST)
         except FileNotFoundError:
             return []
-        whole = text[: text.rfind(b"\n") + 1]
-        if not whole and (end or len(text) == MOST):
-            whole = text
-        return whole.splitlines(keepends=True)
+        text_to_send = text[: text.rfind(b"\n") + 1]
+        if not text_to_send and (end or len(text) == MOST):
+            text_to_send = text
+        return text_to_send.splitlines(keepends=True)
 
     def tail(self, rank: int) -> list[str]:
         """A rank's last lines."""

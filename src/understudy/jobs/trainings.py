@@ -39,8 +39,8 @@ def _later_models(recipe: Recipe, node: Node) -> dict[str, Model]:
     """The recipe's models that this job does not train, without pretrained ones, which are checked when fetched."""
     if node.is_student and not node.is_control:  # no other model is trained after it
         return {}
-    others = {where: model for where, model in recipe.models.items() if where != node.model}
-    return {where: model for where, model in others.items() if not isinstance(model, PretrainedModel)}
+    models = {path: model for path, model in recipe.models.items() if path != node.model}
+    return {path: model for path, model in models.items() if not isinstance(model, PretrainedModel)}
 
 
 def _later_starts(recipe: Recipe, node: Node) -> dict[str, Start]:

@@ -60,7 +60,7 @@ class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operation."""
+        """Run an operation; replace random draws into parameters, and copies of whole tensors into sharded ones."""
         del types
         target = args[0] if args else None
         if isinstance(target, Tensor):

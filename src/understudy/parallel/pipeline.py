@@ -96,8 +96,8 @@ class Pipeline:
         scheduled.stage_index_to_group_rank = dict(enumerate(self._homes))
         return scheduled
 
-    def learn(self, parts: Sequence[MicroBatch]) -> Tensor:
-        """Compute gradients of the micro-batches' losses. Their sum on the rank with the last stage, 0 on others."""
+    def gradients(self, parts: Sequence[MicroBatch]) -> Tensor:
+        """Add up the losses' gradients in `grad`; return the losses' sum on the last stage's rank, 0 on others."""
         self._show(parts)
         losses: list[Tensor] = []
         no_targets: list[None] = [None] * len(parts)

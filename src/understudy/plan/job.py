@@ -47,12 +47,15 @@ class Job:
         return replica + self._of_replicas(replica) * estimate.degrees.dp_replicate
 
     def _of_replicas(self, state: int) -> int:
-        """Bytes of each DiLoCo replica in a checkpoint, beside the state that replicas share."""
+        """Bytes of each DiLoCo replica in a checkpoint, beside the state that replicas share.
+
+        `state` has weights, moments and average of a replica, and OUTER shared tensors, all of the model's size.
+        """
         train = self.planned.train
         if train.diloco is None:
             return 0
-        inner = 1 + moments(train.optimizer) + (train.average is not None)
-        return int(state * inner / (inner + OUTER))
+        tensors = 1 + moments(train.optimizer) + (train.average is not None)
+        return int(state * tensors / (tensors + OUTER))
 
     @property
     def path(self) -> str:

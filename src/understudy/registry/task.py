@@ -1,4 +1,4 @@
-"""A task, as the registry sees it: the form of its versions' inputs and outputs, and what a version brings along.
+"""A task, as the registry sees it: the form of its versions' inputs and outputs, and the files of a version.
 
 MLflow stores a task's module with each version, and serving.py runs its Predictor where understudy is not installed.
 """

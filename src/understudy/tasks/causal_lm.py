@@ -257,7 +257,7 @@ def request(examples: "Sequence[Content]") -> "tuple[dict[str, list[Any]], dict[
 
 
 def losses(facts: "Facts", rows: "Mapping[str, Any]", examples: "Sequence[Content]") -> list[float]:
-    """The bits of each text, in nats."""
+    """The negative log-likelihood of each text, in nats, from the served bits per byte."""
     import math
 
     del facts

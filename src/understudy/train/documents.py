@@ -29,12 +29,12 @@ Evaluate = Callable[[Tensor, Tensor, Tensor | None], Tensor | None]
 has no result."""
 
 
-def check_takes_positions(model: nn.Module, where: str) -> None:
+def check_takes_positions(model: nn.Module, path: str) -> None:
     """Refuse a model without an input for the boundaries of documents.
 
     Args:
         model: its network is its submodule `net`.
-        where: the model's path in the recipe, for errors.
+        path: the model's path in the recipe, for errors.
 
     Raises:
         InputError: its network takes no `position_ids`.
@@ -42,69 +42,77 @@ def check_takes_positions(model: nn.Module, where: str) -> None:
     net = model.get_submodule("net")
     if "position_ids" not in inspect.signature(net.forward).parameters:
         raise InputError(
-            f"{where}: {type(net).__name__} takes no position_ids, so it cannot be told where a document begins; leave "
+            f"{path}: {type(net).__name__} takes no position_ids, so it cannot be told where a document begins; leave "
             "out data.text.packing, or take another model"
         )
 
 
-def check_learner(learner: Learner, facts: Facts, spread: Spread, where: str) -> None:
+def check_learner(learner: Learner, facts: Facts, spread: Spread, path: str) -> None:
     """Refuse a model that attends to other documents of a sequence. Collective: call it on every rank.
 
     Args:
         learner: the model.
         facts: of the examples.
         spread: the distribution over ranks.
-        where: the model's path in the recipe, for errors.
+        path: the model's path in the recipe, for errors.
 
     Raises:
         InputError: its outputs for a document depend on the previous one, or on no earlier token at all.
     """
 
     def evaluate(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor | None:
-        return learner.evaluate(inputs, second, lambda said, own: said.states[own], positions)
+        return learner.evaluate(inputs, second, lambda outputs, mask: outputs.states[mask], positions)
 
     learner.train(mode=False)
-    _check(evaluate, facts, spread, where)
+    _check(evaluate, facts, spread, path)
     learner.train(mode=True)
     learner.reshard()
 
 
-def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, where: str) -> None:
+def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, path: str) -> None:
     """The same for a teacher, whose outputs the student is trained on."""
 
     def evaluate(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
-        inputs, own, placed = spread.own_positions(inputs, second, positions)
+        inputs, targets, placed = spread.own_positions(inputs, second, positions)
         with autocast(spread.precision, spread.device):
-            said: States = teacher.states(Batch(inputs, own, placed=placed))
-        return said.states[own]
+            outputs: States = teacher.states(Batch(inputs, targets, placed=placed))
+        return outputs.states[targets]
 
-    _check(evaluate, facts, spread, where)
+    _check(evaluate, facts, spread, path)
     teacher.reshard()
 
 
-def _check(evaluate: Evaluate, facts: Facts, spread: Spread, where: str) -> None:
-    kept, open_to_all = (_influence(evaluate, facts, spread, apart=apart) for apart in (True, False))
-    if open_to_all == 0:
+def _check(evaluate: Evaluate, facts: Facts, spread: Spread, path: str) -> None:
+    between_documents, within_document = (_influence(evaluate, facts, spread, apart=apart) for apart in (True, False))
+    if within_document == 0:
         raise InputError(
-            f"{where}: what the model says of a token depends on no earlier one before it is trained, so it cannot be "
-            "tried whether it keeps documents apart; leave out data.text.packing, or start from other weights"
+            f"{path}: the model's outputs do not depend on earlier tokens before it is trained, so a test cannot "
+            "show that it separates documents; leave out data.text.packing, or start from other weights"
         )
-    if not kept <= ROUNDING * open_to_all:
+    if not between_documents <= ROUNDING * within_document:
         raise InputError(
-            f"{where}: what the model says of a document depends on the one before it in a sequence, so its attention "
-            "takes no mask from position_ids; leave out data.text.packing, or take another model"
+            f"{path}: the model's outputs for a document depend on the previous document of the sequence: its "
+            "attention ignores position_ids; leave out data.text.packing, or take another model"
         )
 
 
 def _influence(evaluate: Evaluate, facts: Facts, spread: Spread, *, apart: bool) -> float:
-    """The change of a sequence's second half with the tokens of its first; the same on every rank."""
+    """The distance (L2) of the outputs for a sequence's second half when the first half's tokens change; the same on
+    every rank.
+
+    Args:
+        evaluate: gives the outputs at the masked positions.
+        facts: of the examples.
+        spread: the distribution over ranks.
+        apart: whether the halves are two documents.
+    """
     length, half = facts["sequence_length"], facts["sequence_length"] // 2
-    places = torch.arange(length, device=spread.device)[None]
-    second = places >= half
-    positions = torch.where(second, places - half, places) if apart else None
-    one = places % facts["vocab_size"]
-    other = torch.where(second, one, (one + 1) % facts["vocab_size"])
-    before, after = (evaluate(inputs, second, positions) for inputs in (one, other))
+    index = torch.arange(length, device=spread.device)[None]
+    second = index >= half
+    positions = torch.where(second, index - half, index) if apart else None
+    tokens = index % facts["vocab_size"]
+    changed = torch.where(second, tokens, (tokens + 1) % facts["vocab_size"])
+    before, after = (evaluate(inputs, second, positions) for inputs in (tokens, changed))
     squared = torch.zeros((), dtype=torch.double, device=spread.device)
     if before is not None and after is not None:
         squared += (after.double() - before.double()).square().sum()

@@ -42,13 +42,13 @@ class Pipelined(Learner):
     def __init__(
         self,
         staged: Staged,
-        held: nn.Module,
+        module: nn.Module,
         objective: Objective,
         teachers: Sequence[Teacher],
         spread: Spread,
     ) -> None:
         assert objective.by_position, "an objective that needs more than logits refuses pp"
-        self._held = held
+        self._held = module
         self._staged, self._objective, self._teachers, self._spread = staged, objective, teachers, spread
         self._group, self._rank = spread.meshes.pp.get_group(), spread.meshes.pp.get_local_rank()
         self._width = staged.hidden.shape[0]
@@ -60,26 +60,21 @@ class Pipelined(Learner):
 
     def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
         """All micro-batches, in the order of the schedule."""
-        filled = [self._filled(part) for part in parts]
-        assert len(filled) == count
-        shown = [self._spread.own_positions(part.inputs, part.labels, part.positions) for part in filled]
-        # An empty list on ranks without the last stage, whose loss is not read.
-        batches = [
-            Batch(inputs, labels, part.mixed, part.indices, placed)
-            for part, (inputs, labels, placed) in zip(filled, shown, strict=True)
-        ]
-        of_teachers = [self._states(teacher, batches) for teacher in self._teachers]
+        full_parts = [self._filled(part) for part in parts]
+        assert len(full_parts) == count
+        batches = [self._local_batch(part) for part in full_parts]
+        # By teacher and micro-batch; a teacher's list is empty on ranks without the last stage, which compute no loss.
+        teacher_states = [self._states(teacher, batches) for teacher in self._teachers]
         # Gradients are averaged over the ranks that read different examples, the loss is summed over them.
-        readers = self._spread.meshes.gradient.size()
+        replicas = self._spread.meshes.gradient.size()
         micro_batches = []
-        for at, (part, batch) in enumerate(zip(filled, batches, strict=True)):
-            states = [each[at] for each in of_teachers if each]
-            read = partial(self._loss, teachers=states, batch=batch, scale=readers / targets * scale)
-            micro_batches.append(
-                MicroBatch(batch.inputs, dict(batch.placed), read, self._forward if part.counts else self._uncounted)
-            )
+        for index, (part, batch) in enumerate(zip(full_parts, batches, strict=True)):
+            states = [by_batch[index] for by_batch in teacher_states if by_batch]
+            loss_function = partial(self._loss, teachers=states, batch=batch, scale=replicas / targets * scale)
+            forward = self._forward if part.counts else self._uncounted
+            micro_batches.append(MicroBatch(batch.inputs, dict(batch.placed), loss_function, forward))
         with mark("backward"):  # and forward, which has separate marks in between
-            loss = self._staged.pipeline.learn(micro_batches) / (readers * scale)
+            loss = self._staged.pipeline.gradients(micro_batches) / (replicas * scale)
             for teacher in self._teachers:
                 teacher.reshard()
             self._exchange()
@@ -97,6 +92,11 @@ class Pipelined(Learner):
         with unchanged_buffers(self._held), self._forward():
             yield
 
+    def _local_batch(self, part: Part) -> Batch:
+        """This rank's positions of a part."""
+        inputs, labels, placed = self._spread.own_positions(part.inputs, part.labels, part.positions)
+        return Batch(inputs, labels, part.mixed, part.indices, placed)
+
     def _filled(self, part: Part) -> Part:
         """A micro-batch padded to full width, as a pipeline requires. Padding has no targets."""
         mixed = part.mixed and part.mixed._replace(labels=self._filled_labels(part.mixed.labels, part.counts))
@@ -105,9 +105,9 @@ class Pipelined(Learner):
         indices = None if part.indices is None else self._repeated(part.indices)
         return Part(self._repeated(part.inputs), labels, part.counts, mixed, positions, indices)
 
-    def _repeated(self, given: Tensor) -> Tensor:
-        missing = self._width - len(given)
-        return torch.cat([given, given[:1].expand(missing, *given.shape[1:])]) if missing else given
+    def _repeated(self, tensor: Tensor) -> Tensor:
+        missing = self._width - len(tensor)
+        return torch.cat([tensor, tensor[:1].expand(missing, *tensor.shape[1:])]) if missing else tensor
 
     def _filled_labels(self, labels: Tensor, counts: bool) -> Tensor:
         labels, missing = labels if counts else torch.full_like(labels, IGNORED), self._width - len(labels)
@@ -139,8 +139,8 @@ class Pipelined(Learner):
         """Clip all stages together; parameters that two of them share count once."""
         parameters = list(self._held.parameters())
         again = {id(parameter) for parameter in self._staged.twice} if self._rank != self._staged.ends[0] else set()
-        own: list[nn.Parameter] = [parameter for parameter in parameters if id(parameter) not in again]
-        squared = gradient_norm(own).square()
+        counted: list[nn.Parameter] = [parameter for parameter in parameters if id(parameter) not in again]
+        squared = gradient_norm(counted).square()
         dist.all_reduce(squared, group=self._group)
         norm = squared.sqrt()
         if limit is not None:

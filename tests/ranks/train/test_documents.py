@@ -160,8 +160,8 @@ def test_a_teacher_sees_the_documents_that_the_student_sees(ranks: Any, tmp_path
 MIXTURE = {"type": "mixtral", "config": {**SIZES, "num_local_experts": 4}}
 BLOOM = {"type": "bloom", "config": {"hidden_size": 16, "n_layer": 2, "n_head": 2}}
 SILENT = {"type": "llama", "config": {**SIZES, "initializer_range": 1e-30}}
-CANNOT_BE_TRIED = "what the model says of a token depends on no earlier one before it is trained"
-SEES_ALL = "what the model says of a document depends on the one before it in a sequence"
+CANNOT_BE_TRIED = "the model's outputs do not depend on earlier tokens"
+SEES_ALL = "the model's outputs for a document depend on the previous document of the sequence"
 NO_POSITIONS = "BloomForCausalLM takes no position_ids, so it cannot be told where a document begins"
 
 

@@ -147,7 +147,7 @@ def test_what_a_stage_raises_comes_out_of_the_schedule_as_it_is(schedule: Any) -
         pipeline = schedules.Pipeline(stages, ranks, mesh, settings, 2, hidden, device, "student.train")
         asked = MicroBatch(torch.zeros(1, 4), {}, lambda said: said, refuse)
         with pytest.raises(InputError, match=r"^student\.train: this cannot be$"):
-            pipeline.learn([asked, asked])
+            pipeline.gradients([asked, asked])
     finally:
         dist.destroy_process_group()
 
