@@ -51,7 +51,7 @@ def test_a_verdicts_card_has_its_decision_rules_and_intervals(tmp_path: Path) ->
         "| quality-against-teacher | **failed** | 0.01235 | -0.01 to 0.03 | 0.02 | a\\|b &lt;script> \\[x](y:z) |",
         "",
         "- half of the gap",
-        "- What the teacher was worth: better by 1 point",
+        "- Gain from the teacher: better by 1 point",
         "- the teacher may be overfitted",
         "- train longer",
         "- the first",

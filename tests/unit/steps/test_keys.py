@@ -463,7 +463,7 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("execution", "not started: the run was asked to stop"),
+        ("execution", "not started: a stop was requested"),
         ("job", "run again to resume"),
         ("watch", "resuming from step"),
         ("fetching", "fetching {"),
