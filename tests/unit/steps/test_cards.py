@@ -153,8 +153,8 @@ def test_the_first_task_shows_which_results_are_there(
     text = (tmp_path / "overview").read_text()
     rows = [line[2:].split(": ") for line in text.split("# gate")[0].splitlines() if line.startswith("- ")]
     assert [row[0] for row in rows] == step_names(digits)
-    assert [re.match("reused|to be made", row[1])[0] for row in rows] == [  # type: ignore[index]
-        "reused" if number < there else "to be made" for number in range(len(rows))
+    assert [re.match("reused|to run", row[1])[0] for row in rows] == [  # type: ignore[index]
+        "reused" if number < there else "to run" for number in range(len(rows))
     ]
     assert (problem in text) if problem and not complete else ("MLflow" not in text)
     assert ("# gate: approved" in text) == ("version 3 of n" in text) == complete

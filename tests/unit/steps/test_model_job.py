@@ -34,7 +34,7 @@ def test_the_recorder_sees_how_a_training_ended(monkeypatch: pytest.MonkeyPatch,
         raise Stopped("teacher: stopped at step 3; run again to resume")
 
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
-    monkeypatch.setattr(model_job, "go_on", lambda *_: None)
+    monkeypatch.setattr(model_job, "resume_resharded", lambda *_: None)
     monkeypatch.setattr(model_job, "_record", recorded)
     monkeypatch.setattr(model_job, "run_job", stopped)
     with pytest.raises(Stopped, match="stopped at step 3"):
@@ -64,7 +64,7 @@ def test_a_trained_model_says_what_it_is_and_how_large(
     (output / WEIGHTS).write_bytes(b"12345")
     (output / HISTORY).write_text(json.dumps(CURVE))
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
-    monkeypatch.setattr(model_job, "go_on", lambda *_: None)
+    monkeypatch.setattr(model_job, "resume_resharded", lambda *_: None)
     monkeypatch.setattr(model_job, "_record", lambda *_: nullcontext())
     monkeypatch.setattr(model_job, "run_job", lambda *_: output)
     compared: list[tuple[object, ...]] = []

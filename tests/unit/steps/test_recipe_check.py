@@ -43,7 +43,7 @@ def test_nothing_is_wrong_with_the_examples(name: str) -> None:
     found = findings(load(ROOT / "recipes" / f"{name}.yaml"), Here())
     assert not found.problems
     assert len(found.unknown) == 1
-    assert "known after ingest" in found.unknown[0]
+    assert "ingest checks whether they are enough" in found.unknown[0]
 
 
 def test_all_that_is_wrong_is_found_at_once(digits: Recipe, change: Change, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_pretrained_folder_is_looked_into(digits: Recipe, change: Change, tmp_
         return problems(findings(change(digits, f"student.model={{pretrained: {folder}}}"), Here()))
 
     assert said(fits) == []
-    assert said(large) == [f"data.image.size: is 8, but the student {large} sees 224; make it 224"]
+    assert said(large) == [f"data.image.size: is 8, but the student {large} takes 224; set it to 224"]
     assert said(text) == [
         f"student.model.pretrained: {text} is a llama, which is no architecture for the task image-classification"
     ]
@@ -156,8 +156,8 @@ def test_a_pretrained_folder_is_looked_into(digits: Recipe, change: Change, tmp_
     ("config", "wrong"),
     [
         ([], "is not a JSON object; fetch it again"),
-        ({"model_type": ["vit"]}, "has no model_type in words; is it a transformers model?"),
-        ({}, "has no model_type in words; is it a transformers model?"),
+        ({"model_type": ["vit"]}, "has no model_type, or not a string; is it a transformers model?"),
+        ({}, "has no model_type, or not a string; is it a transformers model?"),
         ({"model_type": ["vit"], "auto_map": {"AutoConfig": "mine.Config"}}, ""),
     ],
 )
@@ -317,7 +317,7 @@ SHARES: list[tuple[dict[str, float], dict[str, int], list[str]]] = [
     (
         {"test": 0.2},
         {"train": 10, "test": 80},
-        ["data.test: 0.2 is not used, since the source has its own test split, of 80"],
+        ["data.test: 0.2 is not used, since the source has a test split, of 80"],
     ),
     ({"test": 0.3}, {"train": 90, "validation": 8}, []),
     ({"test": 0.3}, {"": 90}, []),
@@ -326,7 +326,7 @@ SHARES: list[tuple[dict[str, float], dict[str, int], list[str]]] = [
         {"train": 9, "test": 80, "validation": 1},
         [
             "data.test: 0.3 is not used",
-            "data.validation: 0.1 is not used, since the source has its own validation split, of 1",
+            "data.validation: 0.1 is not used, since the source has a validation split, of 1",
         ],
     ),
 ]
@@ -353,7 +353,7 @@ def test_no_share_to_test_on_is_told_where_the_source_has_no_test_split(
     source = write_images(tmp_path / "data", sizes)
     values["data"] = {"source": source, "image": values["data"]["image"], "test": 0}
     found = findings(from_values(values, (), "test"), Here()).problems
-    assert [words.partition(" of its own")[0] for place, words in found if place == ("data", "test")] == expected
+    assert [words.partition(";")[0] for place, words in found if place == ("data", "test")] == expected
 
 
 def test_hardware_that_no_table_has_is_told(digits: Recipe, change: Change) -> None:

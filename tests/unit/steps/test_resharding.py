@@ -14,7 +14,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.recipe import Recipe
 from understudy.revision import Revision
 from understudy.steps import resharding
-from understudy.steps.resharding import SPREAD, go_on, training_of
+from understudy.steps.resharding import SPREAD, resume_resharded, training_of
 from understudy.steps.step import Parts, Work
 from understudy.store import Store
 
@@ -45,7 +45,7 @@ class Trainings:
     def interrupted(self, key: str, steps: tuple[int, ...], seed: int = 0, **train: Any) -> Path:
         """A training that somebody stopped: its folder of checkpoints."""
         work, spec = self.begin(key, seed, **train)
-        go_on(work, spec)
+        resume_resharded(work, spec)
         attempt = attempts.begin(spec, 2) if spec.supervised else ""
         inside = work.lease.folder / attempt / "checkpoints"
         for step in steps:
@@ -75,7 +75,7 @@ def test_it_goes_on_from_what_came_furthest_under_other_degrees(trainings: Train
     trainings.interrupted("a", (10, 20), strategy="ddp")
     trainings.interrupted("b", (20, 30), strategy="tp", precision="bf16")
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-20": "b 20", "step-30": "b 30"}
     assert work.facts == {"resumed_from": "step 30 of tp on 1 x 2 processes"}
     if spec.supervised:
@@ -86,17 +86,17 @@ def test_it_goes_on_from_what_came_furthest_under_other_degrees(trainings: Train
 def test_what_it_went_on_from_is_told_after_a_kill_too(trainings: Trainings) -> None:
     trainings.interrupted("a", (10,), strategy="ddp")
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     work.facts.clear()
     shutil.rmtree(trainings.store.folder / "work" / ("a" * 64))
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert work.facts == {"resumed_from": "step 10 of ddp on 1 x 2 processes"}
 
 
 def test_it_does_so_only_where_the_recipe_asks_for_it(trainings: Trainings) -> None:
     trainings.interrupted("a", (10,), strategy="ddp")
     work, spec = trainings.begin("c")
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert (adopted(spec), work.facts) == ({}, {})
 
 
@@ -104,7 +104,7 @@ def test_its_own_checkpoints_come_first(trainings: Trainings) -> None:
     trainings.interrupted("c", (10,), resume_resharded=True)
     trainings.interrupted("a", (30,), strategy="ddp")
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "c 10"}
 
 
@@ -112,7 +112,7 @@ def test_another_training_s_are_left_alone(trainings: Trainings) -> None:
     trainings.interrupted("a", (10,), seed=1)
     trainings.interrupted("b", (10,), batch_size=50)
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {}
 
 
@@ -120,13 +120,13 @@ def test_a_training_that_goes_on_is_not_taken_over_but_told(trainings: Trainings
     folder = trainings.interrupted("a", (10,), strategy="ddp")
     holds, _ = trainings.begin("a", strategy="ddp")
     work, spec = trainings.begin("c", resume_resharded=True)
-    with pytest.raises(UnderstudyError, match="is going on as ddp on 1 x 2 processes; stop that run"):
-        go_on(work, spec)
+    with pytest.raises(UnderstudyError, match="is running as ddp on 1 x 2 processes; stop that run"):
+        resume_resharded(work, spec)
     trainings.run.stop_requested = True
     with pytest.raises(Stopped):
-        go_on(work, spec)
+        resume_resharded(work, spec)
     holds.lease.release()
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "a 10"}
     assert not folder.exists()  # it has had another holder's name since
     assert list(trainings.checkpoints("a").glob("step-10/*.distcp"))
@@ -137,7 +137,7 @@ def test_links_that_a_rank_left_are_not_followed(trainings: Trainings, tmp_path:
     folder = trainings.interrupted("a", (10,), strategy="ddp")
     (folder / "step-10" / "link.distcp").symlink_to(tmp_path / "secret")
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "a 10"}
 
 
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_is_gone_while_it_is_linked_is_passed_over(
 
     monkeypatch.setattr(resharding, "_link", gone)
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "a 10"}
 
 

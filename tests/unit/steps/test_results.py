@@ -233,7 +233,7 @@ def test_results_of_a_job_that_is_refused_are_not_kept(stage: Stage, monkeypatch
         written(folder, role, {**found, "nll": found["nll"] / 2} if role == "teacher" else found)
 
     monkeypatch.setattr(answers, "write", falsify)
-    with pytest.raises(UnderstudyError, match="says something else of teacher"):
+    with pytest.raises(UnderstudyError, match="in the results of teacher"):
         stage.measured(teacher, student)
     assert not stage.results()
     monkeypatch.setattr(answers, "write", written)
@@ -248,7 +248,7 @@ def test_a_job_that_says_something_else_than_what_is_remembered_is_refused(
     stage.measured(teacher, first)
     read = answers.read
     monkeypatch.setattr(answers, "read", lambda path: {**read(path), "nll": read(path)["nll"] * 2})
-    with pytest.raises(UnderstudyError, match=r"says something else of teacher than results\.npz"):
+    with pytest.raises(UnderstudyError, match=r"differs from results\.npz in the results of teacher"):
         stage.measured(teacher, second)
 
 
