@@ -133,7 +133,9 @@ def ingest_beside(
         with _errors_of(section):
             reading = read(data.source, task.FIELDS)
         rows, skipped, notes = _gather(reading, data, location, task, spool, progress)
-        training_rows = [row for row in rows if row.source_split in (None, "train") and not {row.id, row.key} & held_out]
+        training_rows = [
+            row for row in rows if row.source_split in (None, "train") and not {row.id, row.key} & held_out
+        ]
         training_rows.sort(key=lambda row: (row.id, row.label or ""))
         unknown = sorted({str(row.label) for row in training_rows}.difference(labels)) if labels is not None else []
         if unknown:
