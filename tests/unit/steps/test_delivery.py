@@ -12,7 +12,7 @@ WHOLE = (*sorted(MODEL), "model.safetensors")
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    """What the ranks of a training leave."""
+    """The output folder of a training's ranks."""
     folder = tmp_path / "output"
     folder.mkdir()
     for name in WHOLE:
@@ -42,9 +42,9 @@ def test_weights_may_be_several_files(output: Path, staged: Path) -> None:
 
 
 def test_a_rank_that_still_writes_does_not_change_what_was_taken_over(output: Path, staged: Path) -> None:
-    with (output / "model.safetensors").open("r+") as late:
+    with (output / "model.safetensors").open("r+") as weights:
         deliver_model(output, staged, None)
-        late.write("CHANGED")
+        weights.write("CHANGED")
     assert (staged / "model.safetensors").read_text() == "of model.safetensors"
 
 

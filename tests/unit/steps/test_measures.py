@@ -28,7 +28,7 @@ ONE, MANY, NONE = np.ones(EXAMPLES), np.ones((EXAMPLES, 15)), np.zeros((0, 0))
 
 @pytest.fixture
 def check(tmp_path: Path, digits: Recipe) -> Callable[[], Measures]:
-    """Checks what lies in the test's folder."""
+    """Validates the files in the test's folder."""
     for digest in DIGESTS.values():
         (tmp_path / digest).mkdir()
         (tmp_path / digest / "model.safetensors").write_bytes(b"abc")
@@ -86,11 +86,11 @@ def measures() -> dict[str, Any]:
 
 
 def arrays() -> dict[str, Any]:
-    made = {"weights.tokens": ONE, "weights.bytes": 0 * ONE}
+    arrays_by_name = {"weights.tokens": ONE, "weights.bytes": 0 * ONE}
     for role in (*DIGESTS, "trivial"):
-        made |= {f"{role}.nll": ONE, f"{role}.correct": ONE}
-        made |= {f"{role}.confidence_{part}": MANY for part in ("count", "sum", "correct")}
-    return made | {f"{role}.completions": NONE for role in DIGESTS}
+        arrays_by_name |= {f"{role}.nll": ONE, f"{role}.correct": ONE}
+        arrays_by_name |= {f"{role}.confidence_{part}": MANY for part in ("count", "sum", "correct")}
+    return arrays_by_name | {f"{role}.completions": NONE for role in DIGESTS}
 
 
 def results_of(role: str) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def results_of(role: str) -> dict[str, Any]:
     return {**{name: arrays()[f"{role}.{name}"] for name in names}, "confusion": CONFUSION, "completions": NONE}
 
 
-def write(folder: Path, said: object, results: dict[str, Any]) -> Path:
-    (folder / "measures.json").write_text(said if isinstance(said, str) else json.dumps(said))
+def write(folder: Path, content: object, results: dict[str, Any]) -> Path:
+    (folder / "measures.json").write_text(content if isinstance(content, str) else json.dumps(content))
     np.savez(folder / "per_example.npz", **results)
     for role in DIGESTS:
         np.savez(folder / f"{role}.results.npz", **results_of(role))
@@ -112,7 +112,7 @@ def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Mea
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "words"),
+    ("path", "value", "words"),
     [
         (("models", "student", "metrics", "accuracy"), "1.0", "accuracy': Input should be a valid number"),
         (("models", "student", "metrics", "<script>"), 1.0, "<script>.*: Input should be"),
@@ -144,14 +144,14 @@ def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Mea
     ],
 )
 def test_measures_that_say_something_else_are_refused(
-    tmp_path: Path, check: Callable[[], Measures], place: tuple[str, ...], value: object, words: str
+    tmp_path: Path, check: Callable[[], Measures], path: tuple[str, ...], value: object, words: str
 ) -> None:
-    said = measures()
-    inner = said
-    for key in place[:-1]:
+    changed = measures()
+    inner = changed
+    for key in path[:-1]:
         inner = inner[key]
-    inner[place[-1]] = value
-    write(tmp_path, said, arrays())
+    inner[path[-1]] = value
+    write(tmp_path, changed, arrays())
     with pytest.raises(UnderstudyError, match=f"^evaluate: .*{words}.*The result was discarded"):
         check()
 
@@ -198,8 +198,8 @@ class Touch:
 def test_results_of_another_form_are_refused(
     tmp_path: Path, check: Callable[[], Measures], changes: dict[str, Any], words: str
 ) -> None:
-    made = {name: array for name, array in {**arrays(), **changes}.items() if array is not None}
-    write(tmp_path, measures(), made)
+    changed = {name: array for name, array in {**arrays(), **changes}.items() if array is not None}
+    write(tmp_path, measures(), changed)
     with pytest.raises(UnderstudyError, match=words):
         check()
 
@@ -224,8 +224,8 @@ def test_results_that_are_kept_are_those_of_this_evaluation(
     tmp_path: Path, check: Callable[[], Measures], changes: dict[str, Any], words: str
 ) -> None:
     write(tmp_path, measures(), arrays())
-    made = {name: array for name, array in {**results_of("teacher"), **changes}.items() if array is not None}
-    np.savez(tmp_path / "teacher.results.npz", **made)
+    changed = {name: array for name, array in {**results_of("teacher"), **changes}.items() if array is not None}
+    np.savez(tmp_path / "teacher.results.npz", **changed)
     with pytest.raises(UnderstudyError, match=words):
         check()
 
@@ -256,20 +256,22 @@ def test_documents_are_as_long_as_the_examples_have_them(tmp_path: Path, check: 
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(described))
     np.save(tmp_path / "examples" / "test.offsets.npy", np.array([0, 4, 6, 11]))
     np.save(tmp_path / "examples" / "test.bytes.npy", np.array([9, 5, 12]))
-    said = {**measures(), "confusion": None}
+    expected = {**measures(), "confusion": None}
     lengths = {"weights.tokens": np.array([4.0, 2.0, 5.0]), "weights.bytes": np.array([9.0, 5.0, 12.0])}
 
     def leave(completions: np.typing.NDArray[np.float64]) -> None:
-        write(tmp_path, said, arrays() | lengths | {f"{role}.completions": completions for role in DIGESTS})
+        write(tmp_path, expected, arrays() | lengths | {f"{role}.completions": completions for role in DIGESTS})
         for role in DIGESTS:
-            own = {"confusion": np.zeros((0, 0)), "completions": completions}
-            np.savez(tmp_path / f"{role}.results.npz", **results_of(role) | own)
+            extra = {"confusion": np.zeros((0, 0)), "completions": completions}
+            np.savez(tmp_path / f"{role}.results.npz", **results_of(role) | extra)
 
     leave(np.array([[0.0, 8.0], [np.nan, np.nan]]))  # of the documents with 4 tokens or more
-    assert check() == said
+    assert check() == expected
     for wrong in (9.0, -1.0, 0.5, np.inf):
         leave(np.array([[0.0, 8.0], [np.nan, wrong]]))
-        with pytest.raises(UnderstudyError, match=r"teacher\.results\.npz: completions has a number that is not a token"):
+        with pytest.raises(
+            UnderstudyError, match=r"teacher\.results\.npz: completions has a number that is not a token"
+        ):
             check()
     lengths["weights.tokens"] = np.array([40.0, 2.0, 5.0])
     leave(np.array([[0.0, 8.0], [np.nan, np.nan]]))

@@ -37,8 +37,8 @@ class Trainings:
     def begin(self, key: str, seed: int = 0, **train: Any) -> tuple[Work, JobSpec]:
         lease = self.store.acquire(key * 64)
         assert lease
-        said: dict[str, Any] = {"step": "teacher", "decided_by": decided(seed, **train), "lease": lease, "facts": {}}
-        work = SimpleNamespace(store=self.store, run=self.run, report_waiting=lambda text: None, **said)
+        context: dict[str, Any] = {"step": "teacher", "decided_by": decided(seed, **train), "lease": lease, "facts": {}}
+        work = SimpleNamespace(store=self.store, run=self.run, report_waiting=lambda text: None, **context)
         spec = job_spec(lease.folder, train={**TRAIN, **train}, resources={"processes": 2}, supervised=self._supervised)
         return cast(Work, work), spec
 
@@ -65,10 +65,10 @@ def trainings(request: pytest.FixtureRequest, tmp_path: Path) -> Trainings:
 
 
 def adopted(spec: JobSpec) -> dict[str, str]:
-    """What a job will find in its last attempt's checkpoints, by their names."""
+    """The contents of the checkpoints in a job's last attempt, by name."""
     inside = attempts.latest(Path(spec.folder)) or Path(spec.folder)
-    found = (inside / "checkpoints").glob("step-*/*.distcp")
-    return {path.parent.name: path.read_text() for path in found}
+    paths = (inside / "checkpoints").glob("step-*/*.distcp")
+    return {path.parent.name: path.read_text() for path in paths}
 
 
 def test_it_goes_on_from_what_came_furthest_under_other_degrees(trainings: Trainings) -> None:
@@ -118,14 +118,14 @@ def test_another_training_s_are_left_alone(trainings: Trainings) -> None:
 
 def test_a_training_that_goes_on_is_not_taken_over_but_told(trainings: Trainings) -> None:
     folder = trainings.interrupted("a", (10,), strategy="ddp")
-    holds, _ = trainings.begin("a", strategy="ddp")
+    running, _ = trainings.begin("a", strategy="ddp")
     work, spec = trainings.begin("c", resume_resharded=True)
     with pytest.raises(UnderstudyError, match="is running as ddp on 1 x 2 processes; stop that run"):
         resume_resharded(work, spec)
     trainings.run.stop_requested = True
     with pytest.raises(Stopped):
         resume_resharded(work, spec)
-    holds.lease.release()
+    running.lease.release()
     resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "a 10"}
     assert not folder.exists()  # it has had another holder's name since
@@ -147,12 +147,12 @@ def test_a_checkpoint_that_is_gone_while_it_is_linked_is_passed_over(
     trainings.interrupted("a", (10, 20), strategy="ddp")
     link = resharding._link
 
-    def gone(checkpoint: Path, target: Path) -> None:
+    def vanishing_link(checkpoint: Path, target: Path) -> None:
         if checkpoint.name == "step-20":
             raise FileNotFoundError
         link(checkpoint, target)
 
-    monkeypatch.setattr(resharding, "_link", gone)
+    monkeypatch.setattr(resharding, "_link", vanishing_link)
     work, spec = trainings.begin("c", resume_resharded=True)
     resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "a 10"}
@@ -166,5 +166,5 @@ def test_a_training_is_one_whatever_it_is_spread_over() -> None:
 
 
 def test_every_setting_that_is_left_out_is_one_of_the_recipe_s() -> None:
-    known = Recipe.model_json_schema()["$defs"]["Train"]["properties"]
-    assert set(SPREAD) <= set(known)
+    settings = Recipe.model_json_schema()["$defs"]["Train"]["properties"]
+    assert set(SPREAD) <= set(settings)
