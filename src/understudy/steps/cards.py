@@ -26,7 +26,7 @@ from understudy.store.files import read_json
 
 ADDRESSES = ("http://", "https://")
 EMPHASIS = re.compile("[_*]")
-NO_REPORT = "<p>This run has work to do: its report is made by the task gate.</p>\n"
+NO_REPORT = "<p>This run is not finished: the task gate writes its report.</p>\n"
 
 
 def show(artifact: Any, result: Result, digest: str = "") -> None:
@@ -68,15 +68,13 @@ def show_start(overview: Any, report: Any, begun: Begun) -> None:
 
 def _overview(begun: Begun, steps: list[str], results: Mapping[str, Result]) -> str:
     """The cached steps and the steps to run, in Markdown."""
-    how = (
-        f"all {len(steps)} results are there" if begun.lookup.complete else f"{len(results)} of {len(steps)} are there"
-    )
-    lines = [f"# run {begun.run}: {how}", ""]
-    for name, found in results.items():
-        lines.append(f"- {name}: reused, {' '.join([found.digest[:12], _cell(found.outcome)]).strip()}")
+    count = f"all {len(steps)}" if begun.lookup.complete else f"{len(results)} of {len(steps)}"
+    lines = [f"# run {begun.run}: {count} results are cached", ""]
+    for name, result in results.items():
+        lines.append(f"- {name}: reused, {' '.join([result.digest[:12], _cell(result.outcome)]).strip()}")
     problems = [begun.lookup.problem]  # of the next step only
     for name, problem in zip_longest(steps[len(results) :], problems[: len(steps) - len(results)], fillvalue=""):
-        lines.append(f"- {name}: to be made{'; ' if problem else ''}{_cell(problem)}")
+        lines.append(f"- {name}: to run{'; ' if problem else ''}{_cell(problem)}")
     return "\n".join(lines) + "\n"
 
 
@@ -120,8 +118,8 @@ def card(result: Result, digest: str = "") -> str:
 
 def _facts(result: Result) -> dict[str, Any]:
     """A result's facts without empty ones; a page's URL is the one that users can reach."""
-    found = {name: value for name, value in result.facts.items() if value not in (None, "")}
-    return {name: for_people(value) if name == "url" else value for name, value in found.items()}
+    facts = {name: value for name, value in result.facts.items() if value not in (None, "")}
+    return {name: for_people(value) if name == "url" else value for name, value in facts.items()}
 
 
 def _rule(rule: RuleOutcome) -> str:
@@ -134,7 +132,7 @@ def _notes(verdict: Verdict) -> Iterator[str]:
     if verdict["recovered"]:
         yield f"- {_cell(verdict['recovered']['detail'])}"
     if verdict["control"]:
-        yield f"- What the teacher was worth: {verdict['control']['meaning']} {_cell(verdict['control']['detail'])}"
+        yield f"- Gain from the teacher: {verdict['control']['meaning']} {_cell(verdict['control']['detail'])}"
     for caution in verdict["cautions"]:
         yield f"- {_cell(caution)}"
     for sentence in (*verdict["advice"], verdict["judged"]):

@@ -111,6 +111,6 @@ class TwoPerLabel(torch.nn.Module):
 
 def test_a_head_that_is_not_understood_is_refused() -> None:
     net = TwoPerLabel(ViTConfig(num_labels=3))
-    with pytest.raises(InputError, match=r"teacher\.model: .*its head \(head\.weight\) cannot be put into theirs"):
+    with pytest.raises(InputError, match=r"teacher\.model: .*its head \(head\.weight\) cannot be reordered"):
         reorder_outputs(net, [1, 0, 2], ["a", "b", "c"], WHERE)
     reorder_outputs(net, [0, 1, 2], ["a", "b", "c"], WHERE)
