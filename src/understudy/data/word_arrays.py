@@ -126,7 +126,8 @@ def shown(folder: Path, number: int, labels: Sequence[str], padding: int) -> str
 def targets(folder: Path, split: str) -> NDArray[Any]:
     """The labels of all words of a split, end to end."""
     labels: NDArray[Any] = np.load(folder / f"{split}.labels.npy")
-    return labels[labels != IGNORED]
+    flat: NDArray[Any] = labels[labels != IGNORED]
+    return flat
 
 
 def lengths(folder: Path, split: str) -> tuple[Integers, Integers]:

@@ -56,7 +56,7 @@ def read(section: CsvSource, fields: Mapping[str, Kind]) -> Reading:
             or a path names two splits, or two paths the same one.
     """
     columns = of_fields(section.columns, fields)
-    root, matches = files.find(_wanted(section))
+    root, matches = files.find(_selection(section))
     paths = {path.relative_to(root).as_posix(): path for path in matches}
     rows = {name: _count(section, columns, name, path) for name, path in paths.items()}
     splits, notes = dict[str, Split](), list[str]()
@@ -68,11 +68,13 @@ def read(section: CsvSource, fields: Mapping[str, Kind]) -> Reading:
 
 def digest(section: CsvSource, fingerprints: Fingerprints) -> str:
     """One SHA-256 over names and contents of the files."""
-    return files.digest(_wanted(section), fingerprints)
+    return files.digest(_selection(section), fingerprints)
 
 
-def _wanted(section: CsvSource) -> files.Wanted:
-    return files.Wanted(section.path, "**/*.csv", "*.csv files", may_be_one=True, follow_links=section.follow_links)
+def _selection(section: CsvSource) -> files.FileSelection:
+    return files.FileSelection(
+        section.path, "**/*.csv", "*.csv files", may_be_one=True, follow_links=section.follow_links
+    )
 
 
 def _count(section: CsvSource, columns: Columns, name: str, path: Path) -> int:
