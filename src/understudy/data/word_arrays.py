@@ -126,12 +126,13 @@ def shown(folder: Path, number: int, labels: Sequence[str], padding: int) -> str
 def targets(folder: Path, split: str) -> NDArray[Any]:
     """The labels of all words of a split, end to end."""
     labels: NDArray[Any] = np.load(folder / f"{split}.labels.npy")
-    flat: NDArray[Any] = labels[labels != IGNORED]
-    return flat
+    of_words: NDArray[Any] = labels[labels != IGNORED]
+    return of_words
 
 
 def lengths(folder: Path, split: str) -> tuple[Integers, Integers]:
     """The number of words with a label, and of bytes, of each text of a split."""
     labels: Integers = np.load(folder / f"{split}.labels.npy")
     sizes: Integers = np.load(folder / f"{split}.bytes.npy")
-    return (labels != IGNORED).sum(axis=1), sizes
+    counts: Integers = (labels != IGNORED).sum(axis=1)
+    return counts, sizes
