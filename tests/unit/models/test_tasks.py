@@ -18,17 +18,17 @@ CHANGED = {"gemma2": {"final_logit_softcapping": 1.0}, "granite": {"logits_scali
 def test_logits_of_some_positions_are_those_of_all(kind: str, tied: bool) -> None:
     model = TextModel(network(kind, tie_word_embeddings=tied), 50)
     model.detect_head(lambda reduce: model(TOKENS, reduce=reduce))
-    assert model(TOKENS, reduce=lambda known: known.states.shape[-1]) != 50
-    some = model(TOKENS, reduce=lambda known: known.logits(slice(3, 8)))
-    torch.testing.assert_close(some, model(TOKENS).logits.flatten(0, 1)[3:8])
+    assert model(TOKENS, reduce=lambda outputs: outputs.states.shape[-1]) != 50
+    selected = model(TOKENS, reduce=lambda outputs: outputs.logits(slice(3, 8)))
+    torch.testing.assert_close(selected, model(TOKENS).logits.flatten(0, 1)[3:8])
 
 
 @pytest.mark.parametrize("kind", sorted(CHANGED))
 def test_a_network_that_changes_its_logits_afterwards_says_them_itself(kind: str) -> None:
     model = TextModel(network(kind, **CHANGED[kind]), 50)
     model.detect_head(lambda reduce: model(TOKENS, reduce=reduce))
-    some = model(TOKENS, reduce=lambda known: known.logits(slice(3, 8)))
-    assert torch.equal(some, model(TOKENS).logits.flatten(0, 1)[3:8])
+    selected = model(TOKENS, reduce=lambda outputs: outputs.logits(slice(3, 8)))
+    assert torch.equal(selected, model(TOKENS).logits.flatten(0, 1)[3:8])
 
 
 class Own(nn.Module):
@@ -46,7 +46,7 @@ def test_so_does_a_network_of_another_kind() -> None:
     model = TextModel(Own(), 50)
     model.detect_head(lambda reduce: model(TOKENS, reduce=reduce))
     assert torch.equal(
-        model(TOKENS, reduce=lambda known: known.logits(slice(3, 8))), model(TOKENS).logits.flatten(0, 1)[3:8]
+        model(TOKENS, reduce=lambda outputs: outputs.logits(slice(3, 8))), model(TOKENS).logits.flatten(0, 1)[3:8]
     )
 
 
