@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.evaluate.contents import Measures, RuleOutcome, Verdict
-from understudy.graph import REGISTERED, VERDICT
+from understudy.graph import GATE, REGISTRATION, node_of
 from understudy.recipe import Recipe
 from understudy.registry.server import for_people
 from understudy.steps.environment import open_store
@@ -24,7 +24,6 @@ from understudy.steps.start import Begun
 from understudy.steps.step import Result, short
 from understudy.store.files import read_json
 
-REPORT = "report.html"
 ADDRESSES = ("http://", "https://")
 EMPHASIS = re.compile("[_*]")
 NO_REPORT = "<p>This run is not finished: the task gate writes its report.</p>\n"
@@ -54,14 +53,15 @@ def show_start(overview: Any, report: Any, begun: Begun) -> None:
         begun: the run.
     """
     store = open_store()
-    steps = steps_of(Recipe.model_validate(store.run(begun.run).recipe))
+    recipe = Recipe.model_validate(store.run(begun.run).recipe)
+    steps = steps_of(recipe)
     results = {state.step: result_of(steps[state.step], store, state.digest) for state in begun.lookup.states}
     text = _overview(begun, [*steps], results)
     Path(report.path).write_text(NO_REPORT, encoding="utf-8")
     if begun.lookup.complete:
-        by_role = {steps[name].role: result for name, result in results.items()}
-        text += f"\n{card(by_role[VERDICT])}\n{card(by_role[REGISTERED])}"
-        shutil.copyfile(by_role[VERDICT].path / REPORT, report.path)
+        verdict, registration = (results[node_of(recipe, kind).name] for kind in (GATE, REGISTRATION))
+        text += f"\n{card(verdict)}\n{card(registration)}"
+        _copy_page(verdict, report)
     overview.metadata = {"run": begun.run, "found": begun.found, "results": f"{len(results)} of {len(steps)}"}
     Path(overview.path).write_text(text, encoding="utf-8")
 
@@ -85,8 +85,13 @@ def show_verdict(verdict: Any, report: Any, result: Result) -> str:
         The decision: approved or rejected.
     """
     show(verdict, result)
-    shutil.copyfile(result.path / REPORT, report.path)
+    _copy_page(result, report)
     return decision(result.path)
+
+
+def _copy_page(verdict: Result, report: Any) -> None:
+    assert GATE.page is not None
+    shutil.copyfile(verdict.path / GATE.page.file, report.path)
 
 
 def show_confusion(artifact: Any, result: Result) -> None:
@@ -102,8 +107,9 @@ def card(result: Result, digest: str = "") -> str:
     lines = [f"# {result.step}: {_literal(result.outcome or result.kind)}", ""]
     shown = {"object": digest or result.digest, **_facts(result)}
     lines += [f"- {_literal(name)}: {_cell(value)}" for name, value in shown.items()]
-    verdict: Verdict | None = read_json(result.path / "verdict.json") if result.kind == VERDICT else None
-    if verdict:
+    contents = result.path / GATE.contents
+    if contents.exists():
+        verdict: Verdict = read_json(contents)
         lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]
         lines += [_rule(rule) for rule in verdict["rules"]]
         lines += ["", *_notes(verdict)]

@@ -197,7 +197,7 @@ def test_the_evidence_says_where_autotokenizer_reads_other_tokens(
     pipeline, digest, work, _ = prepared(tmp_path, "causal-lm", kind, harm)
     assert pipeline.register(student=digest, prove=lambda version: prove(work, version)).version == "1"
     said = connect(pipeline.uri).get_model_version("proved", "1").tags["served"]
-    assert f"takes {name} instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast" in said
+    assert f"uses {name} instead of tokenizer.json; load the tokenizer with PreTrainedTokenizerFast" in said
 
 
 REMOTE = partial(LocalPlatform, remote=True)

@@ -1,11 +1,13 @@
 """Task models: where the last layer may be asked for some positions alone."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.unit.models.small import network
-from understudy.models.tasks import TextModel
+from understudy.models.tasks import ClassifierModel, TextModel
 
 TOKENS = torch.randint(50, (2, 6), generator=torch.Generator().manual_seed(0))
 CHANGED = {"gemma2": {"final_logit_softcapping": 1.0}, "granite": {"logits_scaling": 4.0}}
@@ -46,3 +48,19 @@ def test_so_does_a_network_of_another_kind() -> None:
     assert torch.equal(
         model(TOKENS, reduce=lambda outputs: outputs.logits(slice(3, 8))), model(TOKENS).logits.flatten(0, 1)[3:8]
     )
+
+
+class Averaging(nn.Module):
+    """A network of one hidden state."""
+
+    def forward(self, tokens: Tensor, attention_mask: Tensor, **options: bool) -> SimpleNamespace:
+        states = (tokens * attention_mask)[..., None].float()
+        return SimpleNamespace(logits=states.mean(1), hidden_states=(states,) if options else None)
+
+
+def test_a_classifier_returns_its_mask_beside_hidden_states() -> None:
+    model = ClassifierModel(Averaging(), lambda tokens: (tokens, {"attention_mask": (tokens > 0).long()}))
+    tokens = torch.tensor([[3, 4, 0], [5, 0, 0]])
+    outputs = model(tokens, frozenset({"hidden_states"}))
+    assert outputs.mask.tolist() == [[1, 1, 0], [1, 0, 0]]
+    assert model(tokens).mask is None
