@@ -51,7 +51,7 @@ def test_without_the_setting_nobody_may_anything(monkeypatch: pytest.MonkeyPatch
         (f"teams: {{v: {{writers: ['system:serviceaccount:a:{'b' * 253}']}}}}", "at most 255 characters"),
         ("teams: {v: {writers: [' a']}}", "a name is complete"),
         ("teams: {v: {writers: ['']}}", "at least 1 character"),
-        ("teams: {v: {writers: [a], reviewers: [a]}}", "what trains a model must not promote it"),
+        ("teams: {v: {writers: [a], reviewers: [a]}}", "who trains a model must not promote it"),
         ("teams: {v: {writers: [a]}, w: {writers: [a]}}", "a is a writer of v and of w"),
         ("teams: {'a:b': {}}", "teams.a:b"),
         ("teams: {v: {owners: [a]}}", "teams.v.owners: "),
