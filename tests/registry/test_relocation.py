@@ -73,8 +73,8 @@ def test_a_moved_home_reads_its_versions_and_creates_nothing_at_its_old_path(hom
     again = pipeline_in(moved)
     registration = again.register(weights=b"another student")
     assert registration.version == "2"
-    here = location_beside(moved / "mlflow.db")
-    assert all(location.startswith(here) for location in locations(moved / "mlflow.db"))
+    prefix = location_beside(moved / "mlflow.db")
+    assert all(location.startswith(prefix) for location in locations(moved / "mlflow.db"))
     assert (moved / "mlartifacts" / registration.parent_run_id).is_dir()
     assert not home.exists()
 
@@ -134,8 +134,8 @@ def test_a_copy_from_a_running_training_is_accepted_despite_later_logs(tmp_path:
     shutil.copytree(original, copy)
     server.client.log_text(run, "logged since", "report.html")
     relocate(database)
-    here = location_beside(database)
-    assert all(location.startswith(here) for location in locations(database))
+    prefix = location_beside(database)
+    assert all(location.startswith(prefix) for location in locations(database))
     assert not (copy / "mlartifacts").exists()
 
 
@@ -182,10 +182,8 @@ def test_an_experiment_at_another_path_of_that_name_stays_there(
     assert (home / "mlflow.db").read_bytes() == before
     database = home.rename(tmp_path / "b") / "mlflow.db"
     relocate(database)
-    location_prefix = location_beside(database)
-    assert {location for location in locations(database) if not location.startswith(location_prefix)} == {
-        other_location
-    }
+    prefix = location_beside(database)
+    assert {location for location in locations(database) if not location.startswith(prefix)} == {other_location}
 
 
 def test_a_home_whose_default_experiment_lies_anywhere_is_found_by_its_other_experiments(
@@ -198,8 +196,8 @@ def test_a_home_whose_default_experiment_lies_anywhere_is_found_by_its_other_exp
     database = home.rename(tmp_path / "b") / "mlflow.db"
     relocate(database)
     assert len(answers(tmp_path / "b", "1")) == 2
-    location_prefix = location_beside(database)
-    unmoved = {location for location in locations(database) if not location.startswith(location_prefix)}
+    prefix = location_beside(database)
+    unmoved = {location for location in locations(database) if not location.startswith(prefix)}
     assert unmoved == {"/anywhere/mlruns/0", "s3://bucket/team/mlartifacts"}
 
 
