@@ -134,13 +134,13 @@ def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
 
 def main() -> None:
     """Collect the garbage of the server in the environment's settings."""
-    parser = argparse.ArgumentParser(description="Permanently remove what was deleted in MLflow and no version needs.")
+    parser = argparse.ArgumentParser(description="Permanently remove deleted runs and versions that no version needs.")
     parser.add_argument("--days", type=float, required=True, help="since the deletion; 7 or more")
     parser.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
     arguments: Any = parser.parse_args()
     try:
         if arguments.days < 7:
-            raise InputError("--days: give 7 or more, so that what was deleted by mistake can be restored")
+            raise InputError("--days: give 7 or more, so that deletions by mistake can be undone")
         trash = Trash(_setting("MLFLOW_BACKEND_STORE_URI"), _setting("MLFLOW_ARTIFACTS_DESTINATION"))
         for line in collect(trash, arguments.days, arguments.yes):
             print(line, flush=True)

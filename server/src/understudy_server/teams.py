@@ -69,7 +69,7 @@ class Team(Section):
     @model_validator(mode="after")
     def _writers_do_not_review(self) -> "Team":
         if both := sorted(self.writers & self.reviewers):
-            raise ValueError(f"{both[0]} is a writer and a reviewer: what trains a model must not promote it")
+            raise ValueError(f"{both[0]} is a writer and a reviewer: who trains a model must not promote it")
         return self
 
 

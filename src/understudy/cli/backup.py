@@ -120,17 +120,17 @@ def restore(ctx: typer.Context, vault: To, snapshot: Name, dump: Dump = None, fi
     opened, began = Vault(vault), time.monotonic()
     chosen = opened.snapshot(snapshot)
     if chosen.kind == stores.KIND:
-        where = ctx.obj.store_folder.absolute()
-        stores.restore(opened, chosen, where)
+        location = ctx.obj.store_folder.absolute()
+        stores.restore(opened, chosen, location)
     else:
         if (chosen.version == "postgresql") != (dump is not None):
             raise InputError(
                 f"{chosen.name}: is of {chosen.version}; give --dump FILE for postgresql, and for no other"
             )
-        where = dump or _database(ctx.obj)
-        registries.restore(opened, chosen, where, _files(ctx.obj, dump, files))
+        location = dump or _database(ctx.obj)
+        registries.restore(opened, chosen, location, _files(ctx.obj, dump, files))
     seconds = time.monotonic() - began
-    print(f"{_summary(chosen)}, verified and restored in {seconds:.1f} s: {where}")
+    print(f"{_summary(chosen)}, verified and restored in {seconds:.1f} s: {location}")
     if dump:
         print(f"now: pg_restore --no-owner --exit-on-error --single-transaction --dbname=EMPTY_DATABASE {dump}")
 

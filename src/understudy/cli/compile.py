@@ -41,8 +41,8 @@ def print_pod_requirements(recipe: "Recipe", mount: str) -> None:
 def _of_this_machine(recipe: "Recipe") -> dict[str, str]:
     """The local paths and modules of a recipe, by their place in it."""
     paths = {"data.source.path": getattr(recipe.data.source, "path", None)}
-    for where, model in recipe.models.items():
-        paths[f"{where}.factory"] = getattr(model, "factory", None)
+    for path, model in recipe.models.items():
+        paths[f"{path}.factory"] = getattr(model, "factory", None)
         folder = getattr(model, "pretrained", None)
-        paths[f"{where}.pretrained"] = folder if folder and Path(folder).is_dir() else None
+        paths[f"{path}.pretrained"] = folder if folder and Path(folder).is_dir() else None
     return {field: needed for field, needed in paths.items() if needed}

@@ -33,7 +33,7 @@ def doctor(
     nodes: Annotated[int, typer.Option(min=1, help="With --collectives.")] = 2,
     processes: Annotated[int, typer.Option(min=1, help="With --collectives: on each node, with a GPU each.")] = 1,
 ) -> None:
-    """Check this machine with store and tracking server, a cluster, or manifests; say how to get what is missing."""
+    """Check this machine with store and tracking server, a cluster, or manifests; give a fix for each problem."""
     settings: Settings = ctx.obj
     if collectives:
         from understudy.cli.collectives import measure

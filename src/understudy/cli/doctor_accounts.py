@@ -63,8 +63,8 @@ def rights(kube: Kube, account: str, absent: Container[str] = ()) -> Check:
     subject = f"rights of {account}"
     if not kube.allows("create", "authorization.k8s.io", "subjectaccessreviews", namespaced=False):
         return Check(subject, "cannot be seen from this account")
-    needs = [right for right in NEEDS if right[1] not in absent]
-    denied = [f"{verb} {kind}" for verb, group, kind in needs if not kube.allows(verb, group, kind, account=account)]
+    checked = [right for right in NEEDS if right[1] not in absent]
+    denied = [f"{verb} {kind}" for verb, group, kind in checked if not kube.allows(verb, group, kind, account=account)]
     if account in KFP and not kube.allows(*TOKEN, account=account, name=account):
         denied.append(f"{TOKEN[0]} {TOKEN[2]} of itself, with which it signs in to MLflow")
     if not denied:

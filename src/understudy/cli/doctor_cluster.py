@@ -191,9 +191,9 @@ def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:
     for name, pool in sorted(cluster.pools.items()):
         fitting = [node for node in nodes if has_labels(node, pool.node_selector)]
         gpus = [node["status"]["allocatable"].get(pool.gpu or "", "0") for node in fitting]
-        seen = f"{len(fitting)} nodes" + (f", {' + '.join(gpus)} {pool.gpu}" if pool.gpu else "")
+        description = f"{len(fitting)} nodes" + (f", {' + '.join(gpus)} {pool.gpu}" if pool.gpu else "")
         fix = "" if fitting else "no node has its labels now; an autoscaler may add some, or correct node_selector"
-        yield Check(f"pool {name}", seen, fix or _open_to_all(cluster, pool, fitting))
+        yield Check(f"pool {name}", description, fix or _open_to_all(cluster, pool, fitting))
 
 
 def _open_to_all(cluster: Cluster, pool: Pool, nodes: list[KubernetesObject]) -> str:
@@ -221,5 +221,7 @@ def _network(kube: Kube) -> Check:
     """Check that ranks are isolated from other pods: runs start without the policy, so nothing else reports it."""
     if kube.has_policy(network.RANKS):
         return Check("network", f"NetworkPolicy {network.RANKS}, where the cluster's network enforces policies")
-    seen = f"no NetworkPolicy {network.RANKS}: every pod that reaches a rank may speak to it, and ranks to everybody"
-    return Check("network", f"{seen}; one of manifests/overlays brings it")
+    description = (
+        f"no NetworkPolicy {network.RANKS}: every pod that reaches a rank may speak to it, and ranks to everybody"
+    )
+    return Check("network", f"{description}; one of manifests/overlays brings it")

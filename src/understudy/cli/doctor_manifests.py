@@ -37,7 +37,7 @@ def checks(folder: Path) -> Iterator[Check]:
     """
     command = manifests.tool()
     if command is None:
-        fix = "install kubectl or kustomize: without one, only the files are read, and not what becomes of them"
+        fix = "install kubectl or kustomize: without one, only the files are checked, not the objects built of them"
         yield Check("kustomize", "neither kubectl nor kustomize is installed", fix)
     built = _built(command, folder) if command else {folder.resolve(): []}
     paths = list(dict.fromkeys(path for built_folder in built for path in manifests.files(built_folder)))
@@ -88,19 +88,19 @@ def _placeholders(source: list[Line]) -> Iterator[Check]:
 
 def _release(source: list[Line], settings: dict[str, str]) -> Iterator[Check]:
     """Check that the release names its images, in production by digest."""
-    where = _location_of(source, "  release:")
+    location = _location_of(source, "  release:")
     named = settings["release"].split(" ")
     if [image.partition(":")[0] for image in named] != list(IMAGES):
         yield Check(
-            where, f"release: {settings['release']}", f"name {', '.join(IMAGES)} in this order, a blank between"
+            location, f"release: {settings['release']}", f"name {', '.join(IMAGES)} in this order, a blank between"
         )
         return
     for image in named:
         if settings["environment"] == "production" and not DIGEST.search(image):
             fix = "write NAME:TAG@sha256:DIGEST: a tag can be moved to another image"
-            yield Check(where, f"release: {image} has no digest", fix)
+            yield Check(location, f"release: {image} has no digest", fix)
         elif not image.partition(":")[2]:
-            yield Check(where, f"release: {image} has no tag", "write NAME:TAG")
+            yield Check(location, f"release: {image} has no tag", "write NAME:TAG")
 
 
 def _production(source: list[Line]) -> Iterator[Check]:
@@ -116,12 +116,12 @@ def _images(objects: Objects, environment: str) -> Iterator[Check]:
     """Check for images without a registry, and in production without a digest."""
     for entry in objects:
         for image in _containers(entry.get("spec", {})):
-            where = f"{entry['kind']} {entry['metadata']['name']}"
+            name = f"{entry['kind']} {entry['metadata']['name']}"
             if "/" not in image:
                 fix = "list it in components/settings/kustomization.yaml, twice: release and registry"
-                yield Check(where, f"image {image} has no registry", fix)
+                yield Check(name, f"image {image} has no registry", fix)
             elif environment == "production" and "/understudy-" not in image and not DIGEST.search(image):
-                yield Check(where, f"image {image} has no digest", "write @sha256:DIGEST behind it")
+                yield Check(name, f"image {image} has no digest", "write @sha256:DIGEST behind it")
 
 
 def _containers(spec: KubernetesObject) -> Iterator[str]:
@@ -138,8 +138,8 @@ def _unprotected(objects: Objects) -> Iterator[Check]:
             continue
         notes = entry["metadata"].get("annotations") or {}
         if lacking := [f"{key}: {value}" for key, value in PROTECTED.items() if notes.get(key) != value]:
-            where = f"{entry['kind']} {entry['metadata']['name']}"
-            yield Check(where, "would be removed when it is gone from Git", f"annotate it with {'; '.join(lacking)}")
+            name = f"{entry['kind']} {entry['metadata']['name']}"
+            yield Check(name, "would be removed when it is gone from Git", f"annotate it with {'; '.join(lacking)}")
 
 
 def _releases(objects: Objects) -> dict[str, Version]:
@@ -176,42 +176,46 @@ def _unfit(objects: Objects) -> Iterator[Check]:
         yield Check(subject, f"{group}/{version}", operators.other_version(group, version, serves))
 
 
-def _jobs(objects: Objects, where: str) -> Iterator[Check]:
+def _jobs(objects: Objects, location: str) -> Iterator[Check]:
     """Check that the settings of jobs fit the other objects."""
     for entry in objects:
         if manifests.is_named(entry, "ConfigMap", CONFIG) and "cluster.yaml" in entry["data"]:
             try:
-                cluster = read(entry["data"]["cluster.yaml"], where)
+                cluster = read(entry["data"]["cluster.yaml"], location)
             except InputError as error:
-                yield Check(where, "cannot be used", str(error))
+                yield Check(location, "cannot be used", str(error))
                 return
-            yield from _lacking(objects, cluster, where)
+            yield from _lacking(objects, cluster, location)
 
 
-def _lacking(objects: Objects, cluster: Cluster, where: str) -> Iterator[Check]:
+def _lacking(objects: Objects, cluster: Cluster, location: str) -> Iterator[Check]:
     def has(kind: str, name: str) -> bool:
         return any(manifests.is_named(entry, kind, name) for entry in objects)
 
     releases = _releases(objects)
     if cluster.queue and not has("LocalQueue", cluster.queue):
-        yield Check(where, f"queue: there is no LocalQueue {cluster.queue}", "add components/kueue, or leave queue out")
+        yield Check(
+            location, f"queue: there is no LocalQueue {cluster.queue}", "add components/kueue, or leave queue out"
+        )
     if cluster.queue and "Kueue" in releases:
         fix = operators.queueing(releases["Kueue"], releases.get("Trainer"), cluster.launcher)
         yield Check(f"Kueue {operators.shown(releases['Kueue'])}", f"queues {cluster.launcher}s", fix)
     if cluster.kind is TRAINJOB and not has("TrainingRuntime", trainjob.RUNTIME):
         fix = "add components/trainer to the overlay, or leave launcher out"
-        yield Check(where, f"launcher: there is no TrainingRuntime {trainjob.RUNTIME}", fix)
+        yield Check(location, f"launcher: there is no TrainingRuntime {trainjob.RUNTIME}", fix)
     if cluster.kind is TRAINJOB and releases.get("Trainer", operators.TRAINER) < operators.TRAINER:
-        yield Check(where, "launcher: the Trainer is too old", f"take {operators.shown(operators.TRAINER)} or later")
-    yield from _claim(objects, cluster, where)
+        yield Check(location, "launcher: the Trainer is too old", f"take {operators.shown(operators.TRAINER)} or later")
+    yield from _claim(objects, cluster, location)
 
 
-def _claim(objects: Objects, cluster: Cluster, where: str) -> Iterator[Check]:
+def _claim(objects: Objects, cluster: Cluster, location: str) -> Iterator[Check]:
     claims = [entry for entry in objects if manifests.is_named(entry, "PersistentVolumeClaim", cluster.claim)]
     if not claims:
-        yield Check(where, f"claim: there is no claim {cluster.claim}", "give the claim of base/claim.yaml this name")
+        yield Check(
+            location, f"claim: there is no claim {cluster.claim}", "give the claim of base/claim.yaml this name"
+        )
     for claim in claims:
         modes = claim["spec"]["accessModes"]
         if "ReadWriteMany" not in modes and not cluster.one_node:
             fix = "set one_node: true; docs/operating/cluster.md: Without ReadWriteMany"
-            yield Check(where, f"claim: {cluster.claim} is {', '.join(modes)}", fix)
+            yield Check(location, f"claim: {cluster.claim} is {', '.join(modes)}", fix)

@@ -46,8 +46,8 @@ def queueing(kube: Kube, cluster: Cluster) -> Check:
     managed = (config.get("integrations") or {}).get("frameworks") or ()
     if framework in managed:
         return Check(subject, "yes")
-    where = f"ConfigMap {KUEUE_CONFIG} in namespace {KUEUE_NAMESPACE}"
-    return Check(subject, "no", f"list {framework} in integrations.frameworks of {where}, and restart Kueue")
+    location = f"ConfigMap {KUEUE_CONFIG} in namespace {KUEUE_NAMESPACE}"
+    return Check(subject, "no", f"list {framework} in integrations.frameworks of {location}, and restart Kueue")
 
 
 def external_secrets(kube: Kube) -> Iterator[Check]:
@@ -68,5 +68,5 @@ def _has_older(kube: Kube, served: frozenset[str]) -> bool:
     """Whether only v1beta1 is served and the namespace has such objects, from the component for it."""
     if served != {"v1beta1"} or not kube.allows("list", SECRETS, "externalsecrets"):
         return False
-    where = (SECRETS, "v1beta1", kube.namespace, "externalsecrets")
-    return bool(kube.call(kube.custom.list_namespaced_custom_object, *where)["items"])
+    resource = (SECRETS, "v1beta1", kube.namespace, "externalsecrets")
+    return bool(kube.call(kube.custom.list_namespaced_custom_object, *resource)["items"])

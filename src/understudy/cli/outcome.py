@@ -4,7 +4,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from rich.table import Table
 from understudy.cli.profile import profile_table
 from understudy.errors import DONE, REJECTED, STOPPED
 from understudy.evaluate.contents import Measures, Verdict
-from understudy.graph import GATE, REGISTRATION
+from understudy.graph import REGISTRATION, nodes
 from understudy.launch.platform import platform
+from understudy.recipe import Recipe
 from understudy.recipe.roles import TEACHER
 from understudy.steps import state_of, summary_of
 from understudy.steps.summary import Registered
@@ -48,11 +49,8 @@ def conclude(
     if came_to.verdict:
         console.print()
         show_verdict(console, came_to.verdict)
-        gate = state_of(run, GATE)
-        assert gate is not None
-        sent = platform().remote and came_to.registration
-        report = _shortest(store.objects.path(gate.digest) / "report.html")
-        console.print(f"report: {'report.html of the run, in MLflow' if sent else report}")
+    for title, where in _pages(run, store, is_registered=came_to.registration is not None):
+        console.print(f"{title}: {where}", markup=False)
     if came_to.registration:
         console.print(_registered(run, came_to.registration))
         console.print(f"look at it: {_where(came_to.registration['url'], store.folder.parent)}", markup=False)
@@ -73,13 +71,25 @@ def _show_profiles(console: Console, run: Run, profiles: Mapping[str, Profile]) 
     console.print(f"traces, for ui.perfetto.dev: {_shortest(traces)}", markup=False)
 
 
+def _pages(run: Run, store: Store, *, is_registered: bool) -> Iterator[tuple[str, str]]:
+    """The titles of the results' pages, and where they are: in MLflow if the store is out of reach."""
+    for node in nodes(Recipe.model_validate(run.recipe)):
+        page, state = node.kind.page, run.state(node.name)
+        if page is None or state is None or not state.digest:
+            continue
+        if platform().remote and is_registered and page.is_recorded:
+            yield page.title, f"{page.file} of the run, in MLflow"
+        else:
+            yield page.title, _shortest(store.objects.path(state.digest) / page.file)
+
+
 def _where(url: str, home: Path) -> str:
     """The address of a run's page, or the command that shows the local one."""
     from understudy.registry.server import for_people
 
-    way = platform().reachable(for_people(url))
+    ui_address = platform().reachable(for_people(url))
     is_usual = home == Path(os.environ.get("UNDERSTUDY_HOME", ".understudy")).absolute()
-    return way if url.startswith("http") or is_usual else f"understudy --home {shlex.quote(_shortest(home))} ui"
+    return ui_address if url.startswith("http") or is_usual else f"understudy --home {shlex.quote(_shortest(home))} ui"
 
 
 def _shortest(path: Path) -> str:

@@ -25,7 +25,7 @@ KindOfHardware = Annotated[
     str | None,
     typer.Option(
         "--hardware",
-        help="What each process has; a name in the table. Default: what the recipe says, or else this machine's.",
+        help="What each process has; a name in the table. Default: the recipe's, or else this machine's.",
     ),
 ]
 ROW = "NAME: {memory: GiB, tflops: {fp32: 60, bf16: 990}, link: GB/s, network: GB/s, price: USD an hour}"
@@ -47,7 +47,7 @@ def plan(
     write: Write = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a recipe takes: memory of a process and of a node, disk, seconds of a step, hours, cost, and serving.
+    """Estimate a recipe's memory in a process and on a node, disk, seconds of a step, hours, cost, and serving.
 
     Nothing is trained, and no GPU is needed: the real loop runs on tensors without memory, on data imagined from the
     recipe. Of pretrained models the configuration is read, or fetched from the hub, and no weights. Exit codes: 0 every
@@ -70,9 +70,9 @@ def plan(
         counts_epochs = any(job.planned.train.epochs for job in trainings)
         examples = training_examples(written.recipe) if counts_epochs else None
         with workers() as pool:
-            here = gpus()
+            local_gpus = gpus()
             answered = partial(_answer, examples=examples, pool=pool, every=every, write=write)
-            answers = [answered(job, machine_for(job, hardware, rows, here)) for job in trainings]
+            answers = [answered(job, machine_for(job, hardware, rows, local_gpus)) for job in trainings]
     except InputError as error:
         raise InputError(written.source.located(str(error))) from error
     requirements = run_requirements(written.recipe)
@@ -105,7 +105,7 @@ def _answer(
         degrees = nearest(job, ranked).degrees
     assert degrees is not None
     # Reuse the ranked estimate; zero1 and zero2 are not among the ranked sets of degrees.
-    estimates = {other.degrees: other for other in ranked.estimates} if ranked else {}
+    estimates = {estimate.degrees: estimate for estimate in ranked.estimates} if ranked else {}
     chosen = estimates.get(degrees) or estimated(job.planned, degrees, placement)
     host, steps = host_memory(job, chosen, machine.hardware), steps_of(job.planned.train, examples)
     return Answer(job, machine, steps, chosen, ranked if every else None, host, disk(job, chosen))
@@ -134,17 +134,21 @@ def _write(path: Path, answers: Sequence[Answer]) -> None:
 def _machine(answer: Answer) -> dict[str, Any]:
     ranked = answer.ranking
     estimated = partial(_estimate, has_times=answer.machine.has_times)
-    others = (
-        [estimated(other) for other in ranked.estimates if other.degrees != answer.estimate.degrees] if ranked else []
+    alternatives = (
+        [estimated(estimate) for estimate in ranked.estimates if estimate.degrees != answer.estimate.degrees]
+        if ranked
+        else []
     )
-    refused = [{"degrees": other.model_dump(), "reason": reason} for other, reason in ranked.refused] if ranked else []
+    refused = (
+        [{"degrees": estimate.model_dump(), "reason": reason} for estimate, reason in ranked.refused] if ranked else []
+    )
     left_out = ["compile"] if answer.job.planned.train.compile else []
     values: dict[str, Any] = {
         "hardware": answer.machine.kind,
         "hardware_reason": answer.machine.reason or None,
         "left_out": left_out,
         "plan": estimated(answer.estimate),
-        "others": others,
+        "others": alternatives,
         "refused": refused,
     }
     job, hours = answer.job, answer.hours
@@ -158,11 +162,11 @@ def _machine(answer: Answer) -> dict[str, Any]:
     return {**values, "host_bytes": host, "disk_bytes": {**asdict(answer.disk), "most": answer.disk.most}}
 
 
-def _run(whole: "RunRequirements") -> dict[str, Any]:
+def _run(requirements: "RunRequirements") -> dict[str, Any]:
     return {
-        "models_bytes": dict(whole.models),
-        "evaluation_bytes": whole.evaluation,
-        "serving_bytes": {"weights": whole.serving.weights, "cache": whole.serving.cache},
+        "models_bytes": dict(requirements.models),
+        "evaluation_bytes": requirements.evaluation,
+        "serving_bytes": {"weights": requirements.serving.weights, "cache": requirements.serving.cache},
     }
 
 

@@ -174,10 +174,10 @@ def _seconds(number: float) -> str:
 
 def _print_other_degrees(ranked: "Ranking", answer: Answer) -> None:
     typer.echo("  other degrees, the fastest that fit first:")
-    for other in ranked.estimates:
-        if other.degrees != answer.estimate.degrees:
-            step = f" {_seconds(other.step):>9} s a step" if answer.machine.has_times else ""
-            fits = "" if other.fits else "  does not fit"
-            typer.echo(f"    {other.degrees!s:<44} {other.memory:8.2f} GiB{step}{fits}")
+    for estimate in ranked.estimates:
+        if estimate.degrees != answer.estimate.degrees:
+            step = f" {_seconds(estimate.step):>9} s a step" if answer.machine.has_times else ""
+            fits = "" if estimate.fits else "  does not fit"
+            typer.echo(f"    {estimate.degrees!s:<44} {estimate.memory:8.2f} GiB{step}{fits}")
     for reason, count in Counter(reason for _, reason in ranked.refused).most_common():
         typer.echo(f"    {count} more are unsuitable: {reason}")

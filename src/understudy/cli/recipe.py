@@ -39,7 +39,7 @@ def show(recipe: RecipePath, overrides: Overrides = None) -> None:
 
 @app.command()
 def check(recipe: RecipePath, overrides: Overrides = None) -> None:
-    """Say what is wrong with a recipe on this machine, all at once, before anything is read or trained.
+    """List all problems of a recipe on this machine, before anything is read or trained.
 
     Model types and their settings, paths, modules of factories, the hub's answer, and whether the data can be enough
     for the gate. `understudy run` asks the same before it begins. Exit codes: 0 nothing is wrong, 2 something is.
@@ -62,19 +62,19 @@ def _named_of_models(recipe: "Recipe") -> Iterator[str]:
     from understudy.recipe.learners import trainings
 
     for training in trainings(recipe):
-        train, resources, where = training.train, training.resources, f"{training.path}.train"
+        train, resources, path = training.train, training.resources, f"{training.path}.train"
         if train.optimizer.no_decay is not None:
-            yield f"{where}.optimizer.no_decay: whether there are such parameters"
+            yield f"{path}.optimizer.no_decay: whether there are such parameters"
         if train.lora:
-            yield f"{where}.lora.modules: whether the model has such layers"
-        yield f"{where}.batch_size: whether the model can learn from the smallest part of a batch"
+            yield f"{path}.lora.modules: whether the model has such layers"
+        yield f"{path}.batch_size: whether the model can learn from the smallest part of a batch"
         if train.strategy == "auto":
             continue
         spread = degrees(train.strategy, resources.nodes, resources.processes)
         if spread.head_parts > 1:
-            yield f"{where}.strategy: whether {spread} divides the model's attention heads"
+            yield f"{path}.strategy: whether {spread} divides the model's attention heads"
         if spread.pp > 1:
-            yield f"{where}.strategy: whether {spread} can cut the model into stages"
+            yield f"{path}.strategy: whether {spread} can cut the model into stages"
 
 
 def checked(

@@ -24,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def list_(ctx: typer.Context, as_json: Json = False) -> None:
-    """List what is up for review: the challengers that are not the champion."""
+    """List the versions up for review: challengers that are not the champion."""
     if ctx.invoked_subcommand:
         return
     from understudy.registry.read_only import readable
@@ -52,7 +52,7 @@ def show(
     version: Annotated[str | None, typer.Argument(help="Its version; the challenger without one.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a version's evidence, and what is otherwise than in the champion."""
+    """Show a version's evidence, and its differences from the champion."""
     review = _review(ctx, model, version)
     print_json(review.facts()) if as_json else print(review.text())
 

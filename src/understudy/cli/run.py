@@ -49,8 +49,8 @@ def run(
 ) -> None:
     """Run a recipe to a student that is registered or rejected, on this machine or in a cluster.
 
-    What an earlier run has finished is not done again; a run that was stopped or killed goes on from its last
-    checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
+    Finished steps of earlier runs are reused; a stopped or killed run resumes from its last checkpoint.
+    Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
     """
     from understudy.registry.client import server_at
     from understudy.registry.server import database
@@ -64,8 +64,8 @@ def run(
     if on is Place.CLUSTER:
         from understudy.cli.cluster import run_there
 
-        there = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])
-        raise typer.Exit(run_there(there, namespace, settings.quiet, profile=profile))
+        pod_recipe = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])
+        raise typer.Exit(run_there(pod_recipe, namespace, settings.quiet, profile=profile))
     try:
         remote_cache.address()  # refuse an old name of its variable before anything is created
         written = decided(checked(recipe, overrides or ())[0])

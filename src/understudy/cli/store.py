@@ -117,7 +117,7 @@ def show(
     digest: Annotated[str, typer.Argument(help="The object's digest, or its first characters.")],
     as_json: Json = False,
 ) -> None:
-    """Show an object: where it is, its files, what it was made from."""
+    """Show an object: its path, its files, its origin."""
     store = ctx.obj.open_store()
     digest = store.objects.resolve(digest)
     manifest = store.objects.manifest(digest)
@@ -147,7 +147,7 @@ def verify(
     ctx: typer.Context,
     digests: Annotated[list[str] | None, typer.Argument(help="Objects to read; all of them without any.")] = None,
 ) -> None:
-    """Read every byte of the objects and name what was changed or is missing."""
+    """Read every byte of the objects and name changed and missing files."""
     settings: Settings = ctx.obj
     store = settings.open_store()
     chosen = [store.objects.resolve(digest) for digest in digests or ()] or list(store.objects)
@@ -211,7 +211,7 @@ def gc(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
-    """Remove what no cached step, registered model or live run can reach; shows it first."""
+    """Remove objects that no cached step, registered model or live run can reach; lists them first."""
     from understudy.registry.champion import needed_digests
     from understudy.store.gc import collect, plan
 

@@ -65,9 +65,9 @@ def _command(uri: str, port: int) -> list[str]:
             f"{path}: nothing was recorded yet; understudy run recipes/digits.yaml does, --home points at it"
         )
     server_at(uri).check()
-    where = ["--backend-store-uri", uri, "--default-artifact-root", location_beside(path)]
+    location = ["--backend-store-uri", uri, "--default-artifact-root", location_beside(path)]
     server = [sys.executable, "-m", "mlflow", "server", "--app-name", APP, "--workers", "1"]
-    return [*server, *where, "--host", HOST, "--port", str(port)]
+    return [*server, *location, "--host", HOST, "--port", str(port)]
 
 
 def _check_free(port: int) -> None:

@@ -15,10 +15,10 @@ LABELS, TEMPERATURE = 0.5, 1.0
 """The proposed values: the gradient is then that of an even mixture of labels and the teacher's distribution."""
 
 
-def is_worse(bootstrap: Bootstrap, metric: MetricName, confidence: float, role: str, other: str) -> bool:
+def is_worse(bootstrap: Bootstrap, metric: MetricName, confidence: float, role: str, baseline: str) -> bool:
     """Whether one model is significantly worse than another: the paired interval excludes 0."""
     try:
-        difference = bootstrap.difference(metric, role, other, confidence)
+        difference = bootstrap.difference(metric, role, baseline, confidence)
     except Unmeasured:
         return False
     return meaning(difference, METRICS[metric]) == "worse"

@@ -57,7 +57,7 @@ class Loss:
     smallest: float
 
 
-def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float, role: str = STUDENT) -> Loss:
+def loss(bootstrap: Bootstrap, metric: MetricName, baseline: str, confidence: float, role: str = STUDENT) -> Loss:
     """A model's loss against another one.
 
     Raises:
@@ -65,7 +65,7 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
     """
     if not METRICS[metric].is_decidable:
         raise Unmeasured(f"no interval of the {METRICS[metric].title} is reliable; let the gate compare nll")
-    difference = bootstrap.difference(metric, role, other, confidence)
+    difference = bootstrap.difference(metric, role, baseline, confidence)
     if difference.few:  # too few examples fail closed, as all missing measurements do
         raise Unmeasured(difference.few)
     return _oriented(difference, metric)
@@ -78,7 +78,7 @@ def _oriented(difference: Difference, metric: MetricName) -> Loss:
 
 
 def against_model(
-    bootstrap: Bootstrap, measured: Loss, metric: MetricName, other: str, gate: Gate, role: Candidate = STUDENT
+    bootstrap: Bootstrap, measured: Loss, metric: MetricName, baseline: str, gate: Gate, role: Candidate = STUDENT
 ) -> Rule:
     """Whether a loss above the margin is ruled out."""
     form = METRICS[metric]
@@ -86,13 +86,13 @@ def against_model(
     # Only the upper end counts. A loss within the margin proves nothing: at a true loss of the margin half of all
     # test sets show one.
     passed = measured.high <= gate.margin + ROUNDING
-    detail = _compared(bootstrap, measured, metric, (role, other), gate.confidence)
+    detail = _compared(bootstrap, measured, metric, (role, baseline), gate.confidence)
     detail += f"its upper end is {'within' if passed else 'over'} the margin of {margin}."
     if not passed and measured.low <= gate.margin < measured.smallest:  # neither side of the margin is ruled out
         detail += " This test set is too small to see a loss of the margin: the smallest it could have seen is "
         detail += f"{smallest}."
     interval = (measured.low, measured.high)
-    return Rule(f"quality-against-{other}", passed, detail, measured.observed, interval, gate.margin)
+    return Rule(f"quality-against-{baseline}", passed, detail, measured.observed, interval, gate.margin)
 
 
 def against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rule:
@@ -160,10 +160,10 @@ def failed(rule: str, threshold: float | None, reason: str) -> Rule:
 def _compared(
     bootstrap: Bootstrap, measured: Loss, metric: MetricName, roles: tuple[str, str], confidence: float
 ) -> str:
-    (role, other), form = roles, METRICS[metric]
+    (role, baseline), form = roles, METRICS[metric]
     value, other_value = (form.show(bootstrap.value(metric, model)) for model in roles)
     observed, low, high = (form.show_difference(number) for number in (measured.observed, measured.low, measured.high))
-    name = "trivial predictor" if other == TRIVIAL else other
+    name = "trivial predictor" if baseline == TRIVIAL else baseline
     return (
         f"{form.heading}: {role} {value}, {name} {other_value}; loss {observed}, "
         f"{100 * confidence:g} % interval {low} to {high}; "

@@ -90,7 +90,7 @@ def write(
         lineage: digests by name, in the order to be shown.
         per_example: the arrays of per_example.npz.
         profiles: profiles of trainings, by the trained model's role; empty unless recorded.
-        origin: when and by what the model was judged.
+        origin: date and program of the verdict.
         examples: the student's worst examples.
         completions: the models' completions of documents.
     """

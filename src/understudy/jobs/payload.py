@@ -24,7 +24,7 @@ class TrainingSettings:
     """A training, as the recipe describes it. jobs/trainings.py fills it in."""
 
     learner: str
-    """The path in the recipe of what is trained."""
+    """The path in the recipe of the model that is trained, such as student."""
     path: str
     """The path of the training: that of the learner, or of one of its stages."""
     model: Model
@@ -84,12 +84,12 @@ class TrainingJob(TrainingSettings):
             "examples": str(self.examples),
             **initial,
             **start,
-            **{name: each.folder for name, each in self.teachers.items()},
+            **{name: teacher.folder for name, teacher in self.teachers.items()},
         }
 
     def reading(self, copies: Mapping[str, str]) -> "TrainingJob":
         """The same work on copied folders, by the names of `reads`."""
-        teachers = {name: replace(each, folder=copies[name]) for name, each in self.teachers.items()}
+        teachers = {name: replace(teacher, folder=copies[name]) for name, teacher in self.teachers.items()}
         initial = Path(copies["initial"]) if self.initial else None
         start = replace(self.start, folder=copies["start"]) if self.start else None
         return replace(self, examples=Path(copies["examples"]), initial=initial, start=start, teachers=teachers)

@@ -49,14 +49,14 @@ class PowerSGD(Stateful):
     def _average(self, number: int, matrices: list[Tensor], gradients: Sequence[Tensor]) -> None:
         """Algorithm 1 of the paper, in place; its first all-reduce includes the uncompressed gradients."""
         uncompressed = [tensor for tensor in gradients if not self._saves(tensor)]
-        left = [matrix @ self._right(f"{number}.{at}", matrix) for at, matrix in enumerate(matrices)]
-        self._sum([*left, *uncompressed])
+        products = [matrix @ self._right(f"{number}.{at}", matrix) for at, matrix in enumerate(matrices)]
+        self._sum([*products, *uncompressed])
         for tensor in uncompressed:
             tensor.div_(self._group.size())
-        left = [torch.linalg.qr(tensor)[0] for tensor in left]
-        right = [matrix.T @ tensor for matrix, tensor in zip(matrices, left, strict=True)]
+        products = [torch.linalg.qr(tensor)[0] for tensor in products]
+        right = [matrix.T @ tensor for matrix, tensor in zip(matrices, products, strict=True)]
         self._sum(right)
-        for at, (matrix, tensor, factor) in enumerate(zip(matrices, left, right, strict=True)):
+        for at, (matrix, tensor, factor) in enumerate(zip(matrices, products, right, strict=True)):
             factor.div_(self._group.size())
             torch.mm(tensor, factor.T, out=matrix)
             self._state[f"{number}.{at}"] = factor

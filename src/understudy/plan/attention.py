@@ -37,8 +37,8 @@ def attention_of(device: str, *, packed: bool) -> Iterator[None]:
         with sdpa_kernel(SDPBackend.MATH):
             return plain(query, key, *args, **kwargs)
 
-    whole = nullcontext() if packed else patch.object(masking_utils, "find_packed_sequence_indices", lambda _: None)
-    with patch.object(functional, "scaled_dot_product_attention", attention), whole:
+    context = nullcontext() if packed else patch.object(masking_utils, "find_packed_sequence_indices", lambda _: None)
+    with patch.object(functional, "scaled_dot_product_attention", attention), context:
         yield
 
 

@@ -57,8 +57,8 @@ def nearest(job: Job, ranked: Ranking) -> Estimate:
     if ranked.estimates:
         return ranked.estimates[0]
     reasons = "; ".join(dict.fromkeys(reason for _, reason in ranked.refused))
-    where = f"{job.path}.train.strategy"
-    raise InputError(f"{where}: no degrees suit {job.nodes} x {job.processes} processes: {reasons}")
+    path = f"{job.path}.train.strategy"
+    raise InputError(f"{path}: no degrees suit {job.nodes} x {job.processes} processes: {reasons}")
 
 
 def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
@@ -69,9 +69,9 @@ def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
 def _kind(job: Job, hardware_table: dict[str, Hardware]) -> str:
     """The name of a job's hardware in the table."""
     names = ", ".join(hardware_table)
-    where = f"resources.{job.resources}.hardware"
+    path = f"resources.{job.resources}.hardware"
     if job.hardware is None:
-        raise InputError(f"{where}: strategy: auto needs the kind of hardware; give one of {names}")
+        raise InputError(f"{path}: strategy: auto needs the kind of hardware; give one of {names}")
     if job.hardware not in hardware_table:
-        raise InputError(f"{where}: {job.hardware} is not in the table ({names})")
+        raise InputError(f"{path}: {job.hardware} is not in the table ({names})")
     return job.hardware

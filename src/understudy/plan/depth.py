@@ -47,7 +47,7 @@ class Depth:
         return changed  # type: ignore[no-any-return]
 
 
-def depth(description: Description, where: str) -> Depth | None:
+def depth(description: Description, path: str) -> Depth | None:
     """A model's depth; None if its blocks are not all alike, or are built by custom code."""
     if description["kind"] != "transformers" or description.get("code"):
         return None
@@ -57,11 +57,11 @@ def depth(description: Description, where: str) -> Depth | None:
     settings = AutoConfig.for_model(**config)
     setting = settings.attribute_map.get("num_hidden_layers", "num_hidden_layers")
     count = getattr(settings, setting, None)
-    with probe_model(description, where) as model:
+    with probe_model(description, path) as model:
         model_blocks = blocks(model)
     shapes = {tuple((name, weight.shape) for name, weight in block.named_parameters()) for block in model_blocks}
-    each = [value for value in config.values() if isinstance(value, list) and len(value) == count]
-    if count != len(model_blocks) or len(shapes) != 1 or any(value != value[:1] * len(value) for value in each):
+    lists = [value for value in config.values() if isinstance(value, list) and len(value) == count]
+    if count != len(model_blocks) or len(shapes) != 1 or any(value != value[:1] * len(value) for value in lists):
         return None
     return Depth(count, setting)
 
@@ -126,8 +126,8 @@ def _shares(planned: Planned, degrees: Degrees, model_depth: Depth) -> list[int]
     if degrees.pp == 1:
         return [model_depth.blocks]
     ranks = homes(planned.train.pipeline, degrees.pp)
-    seen = laid_out(replace(planned, model=model_depth.cut(planned.model, FEW)), degrees)
-    whole = replace(seen, blocks=seen.blocks[:1] * model_depth.blocks, costs=seen.costs[:1] * model_depth.blocks)
+    models = laid_out(replace(planned, model=model_depth.cut(planned.model, FEW)), degrees)
+    whole = replace(models, blocks=models.blocks[:1] * model_depth.blocks, costs=models.costs[:1] * model_depth.blocks)
     shares = Counter[int]()
     for rank, part in zip(ranks, boundaries(whole, len(ranks), planned.settings.train_path), strict=True):
         shares[rank] += len(part)
@@ -144,7 +144,7 @@ def _on_line(start: Traced, further: Sequence[tuple[Further, float]]) -> Traced:
     kinds: dict[Kind, int] = {
         kind: number(start.peak.kinds.get(kind, 0), (more.kinds[kind] for more, _ in further)) for kind in every
     }
-    ordered = dict(sorted(kinds.items(), key=lambda held: -held[1]))
+    ordered = dict(sorted(kinds.items(), key=lambda item: -item[1]))
     return Traced(
         peak=Peak(number(start.peak.bytes, (more.kinds.total() for more, _ in further)), start.peak.phase, ordered),
         resident=number(start.resident, (more.resident for more, _ in further)),

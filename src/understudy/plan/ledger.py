@@ -205,23 +205,23 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def repeat(self, since: Count, times: int) -> None:
         """Count the computation and traffic since a moment so many times more."""
         self.flops += times * (self.flops - since.flops)
-        for which, size in self.traffic.items():
-            self.traffic[which] = size + times * (size - since.traffic[which])
+        for kind, size in self.traffic.items():
+            self.traffic[kind] = size + times * (size - since.traffic[kind])
 
     def peak(self) -> Peak:
         """The peak of memory since forget()."""
-        held: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         total = most = at = 0
         for number, (serial, size, _, _) in enumerate(self._changes):
-            total += size - held.get(serial, 0)
-            held[serial] = size
+            total += size - sizes.get(serial, 0)
+            sizes[serial] = size
             if total > most:
                 most, at = total, number
-        held.clear()
-        held |= {serial: size for serial, size, _, _ in self._changes[: at + 1]}
+        sizes.clear()
+        sizes |= {serial: size for serial, size, _, _ in self._changes[: at + 1]}
         kinds: Counter[Kind] = Counter()
         blocks: defaultdict[Block, Counter[Kind]] = defaultdict(Counter)
-        for serial, size in held.items():
+        for serial, size in sizes.items():
             if size:
                 kinds[self._kinds[serial]] += size
                 if block := self._blocks[serial]:

@@ -29,7 +29,7 @@ class Held:
     teacher: int
 
 
-def training_memory(settings: TrainingSettings, degrees: Degrees, device: Literal["cpu", "cuda"], held: Held) -> int:
+def training_memory(settings: TrainingSettings, degrees: Degrees, device: Literal["cpu", "cuda"], weights: Held) -> int:
     """Lower bound of the nodes' memory in bytes, over all ranks of a training.
 
     The peak is while gradients exist, or while the last checkpoint is written, for which every rank copies its part.
@@ -38,21 +38,21 @@ def training_memory(settings: TrainingSettings, degrees: Degrees, device: Litera
         settings: the training, from the recipe.
         degrees: its degrees; each of `dp_replicate` copies is complete, however it is sharded.
         device: where ranks compute. On GPUs, offloaded parameters and a checkpoint's copy are in the nodes' memory.
-        held: the weights.
+        weights: the weights.
     """
     train = settings.train
-    state, gradients = _state(train, held.model), _trained(train, held.model)
+    state, gradients = _state(train, weights.model), _trained(train, weights.model)
     if device == "cuda" and "parameters" not in train.offload:
         return degrees.dp_replicate * state
     model = degrees.dp_replicate * (state + max(state, gradients))
-    if not held.teacher:  # a training without one may have degrees that teacher_shards does not divide
+    if not weights.teacher:  # a training without one may have degrees that teacher_shards does not divide
         return model
     teacher_degrees = degrees.of_teacher(settings.teacher_shards)
     # Whole copies of the teacher beside a student in shards stay on the GPUs (Spread.for_questions).
     teachers = (
         teacher_degrees.dp_replicate if device == "cpu" or teacher_degrees == degrees or teacher_degrees.shards else 0
     )
-    return model + teachers * (held.teacher // SMALLER[settings.teacher_precision])
+    return model + teachers * (weights.teacher // SMALLER[settings.teacher_precision])
 
 
 def training_disk(train: Train, model: int) -> int:

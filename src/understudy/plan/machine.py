@@ -48,7 +48,9 @@ def gpus() -> list[Gpu]:
     return [Gpu(device.name, device.total_memory, (device.major, device.minor)) for device in properties]
 
 
-def machine_for(job: Job, named: str | None, hardware_table: Mapping[str, Hardware], here: Sequence[Gpu]) -> Machine:
+def machine_for(
+    job: Job, named: str | None, hardware_table: Mapping[str, Hardware], local_gpus: Sequence[Gpu]
+) -> Machine:
     """The hardware that the caller or the recipe names, or else this machine.
 
     Without a name, a training that cannot run here is planned for a cluster's GPUs.
@@ -57,7 +59,7 @@ def machine_for(job: Job, named: str | None, hardware_table: Mapping[str, Hardwa
         job: the training.
         named: the caller's choice, by its name in the table.
         hardware_table: the table.
-        here: this machine's GPUs.
+        local_gpus: this machine's GPUs.
 
     Raises:
         InputError: the kind is not in the table, or no GPU in it supports all precisions of this machine's.
@@ -69,11 +71,15 @@ def machine_for(job: Job, named: str | None, hardware_table: Mapping[str, Hardwa
                 f"resources.{job.resources}.hardware: {kind} is not in the table ({', '.join(hardware_table)})"
             )
         return Machine(kind, hardware_table[kind])
-    if job.nodes > 1 or (job.device == "cuda" and not here):
+    if job.nodes > 1 or (job.device == "cuda" and not local_gpus):
         cause = "several nodes" if job.nodes > 1 else "GPUs, and this machine has none"
         hint = f"resources.{job.resources}.hardware or --hardware names another"
         return Machine(CLUSTER, _row(CLUSTER, hardware_table), f"assumed, since the recipe asks for {cause}; {hint}")
-    return _of_gpus(here, hardware_table) if here and job.device != "cpu" else _of_cpu(job.processes, hardware_table)
+    return (
+        _of_gpus(local_gpus, hardware_table)
+        if local_gpus and job.device != "cpu"
+        else _of_cpu(job.processes, hardware_table)
+    )
 
 
 def _is_here(job: Job) -> bool:
@@ -81,14 +87,14 @@ def _is_here(job: Job) -> bool:
     return job.device == "cpu" and job.hardware == "CPU" and job.nodes == 1 and job.memory is None
 
 
-def _of_gpus(here: Sequence[Gpu], hardware_table: Mapping[str, Hardware]) -> Machine:
+def _of_gpus(local_gpus: Sequence[Gpu], hardware_table: Mapping[str, Hardware]) -> Machine:
     """The GPU with the least memory: a rank may get any of them."""
-    least = min(here, key=lambda gpu: gpu.memory)
+    least = min(local_gpus, key=lambda gpu: gpu.memory)
     kind = max((kind for kind in hardware_table if _is_named(least, kind)), key=len, default=None)
     if kind is None or (PART in least.name and PART not in kind):
-        return _of_unlisted(least, len(here), hardware_table)
+        return _of_unlisted(least, len(local_gpus), hardware_table)
     hardware = hardware_table[kind].model_copy(update={"memory": least.memory / GIB, "price": 0.0})
-    return Machine(kind, hardware, f"this machine's, which has {len(here)}")
+    return Machine(kind, hardware, f"this machine's, which has {len(local_gpus)}")
 
 
 def _is_named(gpu: Gpu, kind: str) -> bool:

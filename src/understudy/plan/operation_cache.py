@@ -74,12 +74,12 @@ class OperationCache:
             return result
         if entry is None:
             return func(*args, **kwargs)
-        kind, each = entry
+        kind, output = entry
         if kind is NoneType:
             return None
         result = [
             self._restore(part, tensors) if isinstance(part, Like) else None if part is None else tensors[part]
-            for part in each
+            for part in output
         ]
         return result[0] if kind is FakeTensor else kind(result)
 

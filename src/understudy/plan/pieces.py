@@ -28,11 +28,11 @@ def few_pieces(ledger: Ledger) -> Iterator[None]:
     def few(states: States) -> Iterator[slice]:
         pieces = list(every(states))
         left_out = max(0, len(pieces) - FEW)
-        seen = list[Count]()
+        counts = list[Count]()
         for piece in [*pieces[:2], pieces[-1]] if left_out else pieces:
-            seen.append(ledger.count)
-            if len(seen) == 2:  # from one piece to the next
-                ledger.repeat(seen[0], left_out)
+            counts.append(ledger.count)
+            if len(counts) == 2:  # from one piece to the next
+                ledger.repeat(counts[0], left_out)
             yield piece
 
     def first_rows(logits: Tensor) -> Iterator[slice]:

@@ -26,21 +26,21 @@ def tokens_of(recipe: Recipe) -> int:
     return vocabulary_size(loaded(settings)) if settings.pretrained else settings.vocab_size
 
 
-def description_of(model: Model, facts: Facts, where: str, head: Head) -> Description:
+def description_of(model: Model, facts: Facts, path: str, head: Head) -> Description:
     """A model's description; a pretrained model's configuration is read, and fetched from the hub.
 
     Args:
         model: the recipe's section.
         facts: of its examples.
-        where: the section's path, for errors.
+        path: the section's path, for errors.
         head: for a pretrained model, as in fetch().
 
     Raises:
         InputError: the model is invalid, or its files are missing.
     """
     if isinstance(model, PretrainedModel):
-        return expected_description(model, facts, where, head)
-    return describe(model, facts, where)
+        return expected_description(model, facts, path, head)
+    return describe(model, facts, path)
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ def _each(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
     for node in nodes:
         if node.training and (resources := limited.get(node.resources)):
             settings = training_settings(recipe, node)
-            held = Held(sizes[node.model], sum(sizes[section_of(name)] for name in node.teachers))
-            yield Need(node.resources, _state(settings.train, resources), _training(settings, resources, held))
+            weights = Held(sizes[node.model], sum(sizes[section_of(name)] for name in node.teachers))
+            yield Need(node.resources, _state(settings.train, resources), _training(settings, resources, weights))
     evaluation = node_of(recipe, EVALUATION).resources
     if resources := limited.get(evaluation):
         models = sum(sizes[node.model] for node in nodes)
@@ -76,9 +76,9 @@ def _each(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
         yield Need(evaluation, "all models' weights", evaluation_memory(spread, _device(resources), models))
 
 
-def _training(settings: TrainingSettings, resources: Resources, held: Held) -> int:
+def _training(settings: TrainingSettings, resources: Resources, weights: Held) -> int:
     mesh_degrees = degrees(settings.train.strategy, resources.nodes, resources.processes)
-    return training_memory(settings, mesh_degrees, _device(resources), held)
+    return training_memory(settings, mesh_degrees, _device(resources), weights)
 
 
 def _state(train: Train, resources: Resources) -> str:
@@ -101,9 +101,9 @@ def _fewest(recipe: Recipe) -> Facts:
     return facts
 
 
-def _bytes(model: Model, facts: Facts, where: str) -> int:
+def _bytes(model: Model, facts: Facts, path: str) -> int:
     """Bytes of a model's weights; 0 where only its files, or a user's own code, determine them."""
     with suppress(InputError):  # a contradictory configuration, which the job reports, or too few tokens for it
         if isinstance(model, ArchitectureModel):
-            return weights_of(description_of(model, facts, where, "new"), where).parameters
+            return weights_of(description_of(model, facts, path, "new"), path).parameters
     return 0

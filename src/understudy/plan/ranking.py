@@ -107,7 +107,9 @@ def ranking(
             estimates.append(answer)
         else:
             refused.append((degrees, answer))
-    estimates.sort(key=lambda other: (not other.fits, other.step if other.fits else other.memory, other.memory))
+    estimates.sort(
+        key=lambda estimate: (not estimate.fits, estimate.step if estimate.fits else estimate.memory, estimate.memory)
+    )
     return Ranking(tuple(estimates), tuple(refused))
 
 

@@ -77,7 +77,7 @@ class Repeated:
             between.blocks.get((self._list, 1), Counter[Kind]()).total(),
             sum(local_tensor(tensor).nbytes for tensor in weights),
             round(work.flops * times),
-            Counter({which: round(size * times) for which, size in work.traffic.items()}),
+            Counter({kind: round(size * times) for kind, size in work.traffic.items()}),
         )
 
     def _waiting(self, peak: Peak) -> Counter[Kind]:

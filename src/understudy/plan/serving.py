@@ -29,15 +29,15 @@ class Serving:
     code, which is not run."""
 
 
-def serving(description: Description, where: str, precision: EvaluatePrecision) -> Serving:
+def serving(description: Description, path: str, precision: EvaluatePrecision) -> Serving:
     """The memory for serving a model."""
-    cache, smaller = _cache(description, where), SMALLER[precision]
+    cache, smaller = _cache(description, path), SMALLER[precision]
     return Serving(
-        precision, weights_of(description, where).served // smaller, None if cache is None else cache // smaller
+        precision, weights_of(description, path).served // smaller, None if cache is None else cache // smaller
     )
 
 
-def _cache(description: Description, where: str) -> int | None:
+def _cache(description: Description, path: str) -> int | None:
     """Bytes of the cache that the network returns on tensors without memory.
 
     Windows, and heads that share keys, are thus as in its code.
@@ -46,7 +46,7 @@ def _cache(description: Description, where: str) -> int | None:
         return 0
     if description["kind"] == "factory" or description.get("code"):
         return None
-    with probe_model(description, where) as model, torch.no_grad():
+    with probe_model(description, path) as model, torch.no_grad():
         outputs = model.get_submodule("net").eval()(torch.zeros(1, description["sequence_length"], dtype=torch.int64))
     cached = [tensor for name, value in outputs.items() if name not in ("loss", "logits") for tensor in _tensors(value)]
     return sum(4 * tensor.numel() for tensor in cached if tensor.is_floating_point())

@@ -46,7 +46,7 @@ def remembered_shardings() -> Iterator[None]:
 def _key(value: Any, meshes: list[DeviceMesh]) -> Any:
     """The inputs that determine a result: of a mesh, its shape and this rank's coordinates."""
     if isinstance(value, DTensorSpec):
-        placed = tuple((type(each), each) for each in value.placements)
+        placed = tuple((type(placement), placement) for placement in value.placements)
         options = value.shard_order, value.use_strided_shard_as_shard_order
         return _key(value.mesh, meshes), placed, value.tensor_meta, options
     if isinstance(value, DeviceMesh):
@@ -54,9 +54,9 @@ def _key(value: Any, meshes: list[DeviceMesh]) -> Any:
             meshes.append(value)
         return value.device_type, value._layout, value.mesh_dim_names, tuple(value.get_coordinate() or ())
     if isinstance(value, tuple | list):
-        return type(value), tuple(_key(each, meshes) for each in value)
+        return type(value), tuple(_key(placement, meshes) for placement in value)
     if isinstance(value, Mapping):
-        return tuple((name, _key(each, meshes)) for name, each in value.items())
+        return tuple((name, _key(placement, meshes)) for name, placement in value.items())
     return type(value), value
 
 
@@ -74,7 +74,7 @@ def _on(mesh: DeviceMesh, value: Any) -> Any:
     if isinstance(value, DeviceMesh):
         return mesh
     if type(value) in (tuple, list):
-        return type(value)(_on(mesh, each) for each in value)
+        return type(value)(_on(mesh, item) for item in value)
     if type(value) is dict:
-        return {name: _on(mesh, each) for name, each in value.items()}
+        return {name: _on(mesh, item) for name, item in value.items()}
     return value

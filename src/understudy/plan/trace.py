@@ -43,9 +43,9 @@ from understudy.recipe.roles import learner_of, section_of
 from understudy.teachers.in_memory import ModelTeacher
 from understudy.teachers.teacher import Teacher
 from understudy.train.averages import Averages
+from understudy.train.frozen_teachers import spread_of_teacher, teacher_over_ranks
 from understudy.train.learning import Learner, Part, Whole
 from understudy.train.local_steps import LocalSteps
-from understudy.train.models import spread_of_teacher, teacher_over_ranks
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.staged import cut_into_stages
@@ -112,8 +112,8 @@ def trace(
         InputError: the model cannot be spread with these degrees, or a part of it is offloaded.
     """
     if planned.train.offload:
-        where = f"{planned.settings.train_path}.offload"
-        raise InputError(f"{where}: offloaded memory is not planned; leave it out to plan")
+        path = f"{planned.settings.train_path}.offload"
+        raise InputError(f"{path}: offloaded memory is not planned; leave it out to plan")
     facts = planned.examples.facts
     vocabulary = output_size(facts)
     ledger = Ledger(vocabulary, GRAIN[device])
@@ -141,10 +141,10 @@ def laid_out(planned: Planned, degrees: Degrees) -> Layout:
 def _layout(planned: Planned, spread: Spread) -> Layout:
     """Computed once for each model and sequence length; other degrees do not change it."""
     shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
-    where = planned.settings.train_path
-    key = json.dumps(planned.model, sort_keys=True), where, tuple(shown.shape)
+    path = planned.settings.train_path
+    key = json.dumps(planned.model, sort_keys=True), path, tuple(shown.shape)
     if key not in _layouts:
-        _layouts[key] = layout(uninitialized_model(planned.model, where), shown, where)
+        _layouts[key] = layout(uninitialized_model(planned.model, path), shown, path)
     return _layouts[key]
 
 
@@ -163,15 +163,15 @@ def _try_models(planned: Planned, spread: Spread) -> Context:
 
 def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:
     student_objective = objective(planned.settings.objectives, context)
-    seen = _learner(planned, student_objective, spread, ledger, even=even)
-    parameters, learner = seen.parameters, seen.learner
+    models = _learner(planned, student_objective, spread, ledger, even=even)
+    parameters, learner = models.parameters, models.learner
     chosen = optimizer(parameters, planned.train.optimizer)
     averages = Averages(chosen, planned.train.average) if planned.train.average else None
     if planned.train.diloco:  # its state counts, but not the traffic once in many steps
         LocalSteps(chosen, planned.train.diloco, spread.meshes.replicate.get_group())
     ledger.mark("parameters", parameters)
     ledger.mark("optimizer", _state(chosen))
-    student_blocks, teacher_blocks = _repeated(seen, chosen, ledger) if even else ([], {})
+    student_blocks, teacher_blocks = _repeated(models, chosen, ledger) if even else ([], {})
     learner.train(mode=True)
     batch, count = spread.meshes.batch, planned.train.gradient_accumulation_steps
     width = part_width(planned.train.batch_size, batch.size(), count)
@@ -195,10 +195,10 @@ def _traced(planned: Planned, context: Context, spread: Spread, ledger: Ledger, 
         peak,
         between.bytes,
         round(ledger.flops * count / traced),
-        {which: round(size * count / traced) for which, size in ledger.traffic.items()},
+        {kind: round(size * count / traced) for kind, size in ledger.traffic.items()},
         sum(local_tensor(tensor).nbytes for tensor in (*parameters, *_state(chosen))),
-        sum((each.further(peak, between, chosen.state, count / traced) for each in student_blocks), Further()),
-        {name: each.further(peak, between, None, count / traced) for name, each in teacher_blocks.items()},
+        sum((block.further(peak, between, chosen.state, count / traced) for block in student_blocks), Further()),
+        {name: block.further(peak, between, None, count / traced) for name, block in teacher_blocks.items()},
     )
 
 
@@ -230,37 +230,37 @@ def _learner(planned: Planned, student_objective: Objective, spread: Spread, led
         if even:
             stage_layout = replace(stage_layout, first=0, last=0)
         staged = cut_into_stages(model, stage_layout, planned.examples, spread, train, where)
-        held = staged.settle(spread.device)
+        module = staged.settle(spread.device)
         for stage in staged.stages.values():
             _allow_partial_head(stage.model)
     else:
-        held = model = spread.over_ranks(model, train.tensor_plan, where, Savers(train.activation_checkpointing))
+        module = model = spread.over_ranks(model, train.tensor_plan, where, Savers(train.activation_checkpointing))
         _allow_partial_head(model)
     teachers, teacher_blocks = _teachers(planned, spread, student_objective.extras, ledger)
     if staged:
         student_blocks = [_with_weights(stage.model) for stage in staged.stages.values()]
-        pipelined = Pipelined(staged, held, student_objective, teachers, spread)
-        return _Models(list(held.parameters()), pipelined, student_blocks, teacher_blocks, {})
+        pipelined = Pipelined(staged, module, student_objective, teachers, spread)
+        return _Models(list(module.parameters()), pipelined, student_blocks, teacher_blocks, {})
     student_blocks = [_with_weights(model)]
     buckets: Mapping[nn.Parameter, Mapping[str, Tensor]] = {}
     is_trained = bool(list(student_objective.parameters()))
     wrapped_objective: nn.Module = spread.sharded(student_objective) if is_trained else student_objective
     if spread.meshes.replicate.size() > 1 and not spread.wraps and not train.diloco:
-        held = copies = Copies(held)
+        module = copies = Copies(module)
         buckets = copies.buckets
         wrapped_objective = Copies(student_objective) if is_trained else student_objective
-    parameters = [*held.parameters(), *wrapped_objective.parameters()]
-    whole = Whole(held, student_objective, wrapped_objective, teachers, spread)
-    return _Models(parameters, whole, student_blocks, teacher_blocks, buckets)
+    parameters = [*module.parameters(), *wrapped_objective.parameters()]
+    learner = Whole(module, student_objective, wrapped_objective, teachers, spread)
+    return _Models(parameters, learner, student_blocks, teacher_blocks, buckets)
 
 
-def _repeated(seen: _Models, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], dict[str, Repeated]]:
+def _repeated(models: _Models, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], dict[str, Repeated]]:
     """The blocks of each stage, with the tensors of their weights, and each teacher's blocks."""
-    student_blocks = [Repeated(ledger, each) for each in seen.blocks]
-    teacher_blocks = {name: Repeated(ledger, each) for name, each in seen.teacher_blocks.items()}
-    for each in student_blocks:
-        each.assign(chosen.state)
-        each.assign(seen.buckets)
+    student_blocks = [Repeated(ledger, block) for block in models.blocks]
+    teacher_blocks = {name: Repeated(ledger, block) for name, block in models.teacher_blocks.items()}
+    for block in student_blocks:
+        block.assign(chosen.state)
+        block.assign(models.buckets)
     return student_blocks, teacher_blocks
 
 
@@ -285,10 +285,10 @@ def _teachers(
     teachers, teacher_blocks = list[Teacher](), {}
     settings = planned.settings
     for name, description in planned.teachers.items():
-        whole = uninitialized_model(description, section_of(name))
+        network = uninitialized_model(description, section_of(name))
         with _disable_current_modes():  # its meshes need real tensors of ranks
             inference = spread_of_teacher(spread, settings.teacher_shards, settings.learner)
-        model = teacher_over_ranks(whole, inference, settings.teacher_precision, learner=settings.learner)
+        model = teacher_over_ranks(network, inference, settings.teacher_precision, learner=settings.learner)
         _allow_partial_head(model)
         ledger.mark("teacher", model.parameters())
         teachers.append(ModelTeacher(model, extras))

@@ -48,20 +48,20 @@ def try_model(
     split = train if spread.degrees.tp > 1 and spread.degrees.pp == 1 else None
     key = json.dumps([description, examples.facts, sorted(extras), split and [split.tensor_plan]], sort_keys=True)
     if key not in _tried:
-        where = f"{section}.model"
-        model = uninitialized_model(description, where)
+        path = f"{section}.model"
+        model = uninitialized_model(description, path)
         if split:
             model = spread.over_ranks(model, split.tensor_plan, f"{section}.train", NONE)
-        _tried[key] = check_shapes(model, examples, description, spread.device, where, extras)
+        _tried[key] = check_shapes(model, examples, description, spread.device, path, extras)
     return _tried[key]
 
 
-def try_names(description: Description, learned: nn.Module, train: Train, section: str) -> None:
+def try_names(description: Description, wrapped_objective: nn.Module, train: Train, section: str) -> None:
     """Look up the names in a training's settings.
 
     Args:
         description: of the trained model.
-        learned: its objective.
+        wrapped_objective: its objective.
         train: the settings.
         section: the recipe's section of the model and its training.
 
@@ -69,8 +69,8 @@ def try_names(description: Description, learned: nn.Module, train: Train, sectio
         InputError: the training names parts that the model lacks.
     """
     named = train.optimizer.no_decay, train.lora and train.lora.model_dump()
-    parameters = [name for name, _ in learned.named_parameters()]
+    parameters = [name for name, _ in wrapped_objective.named_parameters()]
     key = json.dumps([description, named, parameters], sort_keys=True)
     if key not in _named and any(named):
-        check_names(uninitialized_model(description, f"{section}.model"), learned, train, f"{section}.train")
+        check_names(uninitialized_model(description, f"{section}.model"), wrapped_objective, train, f"{section}.train")
         _named.add(key)

@@ -20,9 +20,9 @@ class Weights:
     """Of the parameters in fp32, in which a registered version is loaded."""
 
 
-def weights_of(description: Description, where: str) -> Weights:
+def weights_of(description: Description, path: str) -> Weights:
     """A model's weights. A model of code outside transformers is built whole, with memory."""
-    net = empty_model(description, where).get_submodule("net")
+    net = empty_model(description, path).get_submodule("net")
     parameters = list(net.parameters())
     served = sum(weight.numel() * (4 if weight.is_floating_point() else weight.itemsize) for weight in parameters)
     return Weights(sum(weight.nbytes for weight in parameters), _saved(net), served)

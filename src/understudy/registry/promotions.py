@@ -88,7 +88,7 @@ def _promote(
     files: Callable[[Promotion], str],
     changes: list[str],
 ) -> None:
-    """Move the alias, and move it back if the new champion is not what was approved.
+    """Move the alias, and move it back if the new champion is not the approved version.
 
     Until the alias moves, the account that made the version can replace its files and its digest tag. So both are
     checked before the move, so no client loads replaced files, and again after it, when the server protects them.

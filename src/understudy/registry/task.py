@@ -1,4 +1,4 @@
-"""A task, as the registry sees it: the form of its versions' inputs and outputs, and what a version brings along.
+"""A task, as the registry sees it: the form of its versions' inputs and outputs, and the files of a version.
 
 MLflow stores a task's module with each version, and serving.py runs its Predictor where understudy is not installed.
 """
@@ -16,7 +16,7 @@ class ServedTask(RecipeTask, Protocol):
     """The parts of a task's module that the registry uses."""
 
     OUTPUTS: Mapping[str, str]
-    """The columns of a response, with their types: string, double or doubles."""
+    """The columns of a response, with their types: string, strings, double or doubles."""
     PARAMS: Mapping[str, int]
     """Parameters of a request, with their defaults."""
     LIBRARIES: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""Teachers: what gives a signal for a batch."""
+"""Teachers: each gives a signal for a batch."""

@@ -11,7 +11,7 @@ from understudy.objectives.batch import Batch
 
 
 class Teacher(Protocol):
-    """What a training asks of a teacher, on all ranks alike."""
+    """The interface of a teacher, the same on all ranks."""
 
     def outputs(self, batch: Batch) -> Outputs:
         """Logits and extras, without gradients, as tensors that may be used in a loss with gradients."""

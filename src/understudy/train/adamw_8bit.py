@@ -52,9 +52,9 @@ class AdamW8bit(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Copy a state into the existing tensors. torch's method would convert all of it to the weight's type."""
-        for group, given in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            group |= {name: value for name, value in given.items() if name != "params"}
-            for parameter, number in zip(group["params"], given["params"], strict=True):
+        for group, saved_group in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            group |= {name: value for name, value in saved_group.items() if name != "params"}
+            for parameter, number in zip(group["params"], saved_group["params"], strict=True):
                 for name, value in state_dict["state"][number].items():
                     local_tensor(self.state[parameter][name]).copy_(local_tensor(value))
 
@@ -67,18 +67,18 @@ class AdamW8bit(Optimizer):
         if isinstance(parameter, DTensor) and isinstance(grad, DTensor):
             grad = grad.redistribute(placements=parameter.placements)
         assert grad is not None
-        own = {name: local_tensor(value) for name, value in state.items() if name.startswith(MOMENTS)}
+        local_state = {name: local_tensor(value) for name, value in state.items() if name.startswith(MOMENTS)}
         weights, grads = _rows(local_tensor(parameter.detach())), _rows(local_tensor(grad).contiguous())
         count = max(1, AT_A_TIME // max(1, weights.shape[1]))
         for first in range(0, len(weights), count):
-            some = slice(first, first + count)
-            parts = {name: value[some] for name, value in own.items()}
-            _move_rows(weights[some], grads[some], parts, state["step"], group)
+            rows = slice(first, first + count)
+            parts = {name: value[rows] for name, value in local_state.items()}
+            _move_rows(weights[rows], grads[rows], parts, state["step"], group)
 
 
 def _move_rows(weights: Tensor, grads: Tensor, state: dict[str, Tensor], step: Tensor, group: dict[str, Any]) -> None:
     """Update some rows, (n, columns); all arguments are plain tensors."""
-    found = []
+    updates = []
     for name, beta, new in zip(MOMENTS, group["betas"], (grads, grads.square()), strict=True):
         signed, scales = name == MOMENTS[0], state.get(f"{name}_{SCALES}")
         moment = state[name] if scales is None else _read(state[name], scales, signed=signed)
@@ -87,8 +87,8 @@ def _move_rows(weights: Tensor, grads: Tensor, state: dict[str, Tensor], step: T
             state[name].copy_(moment)
         else:
             _write(moment, state[name], scales, signed=signed)
-        found.append(moment / (1 - beta**step))
-    mean, square = found
+        updates.append(moment / (1 - beta**step))
+    mean, square = updates
     weights.mul_(1 - group["lr"] * group["weight_decay"])
     weights.sub_(mean.div_(square.sqrt_().add_(EPS)).mul_(group["lr"]))
 
@@ -143,9 +143,9 @@ def _write(numbers: Tensor, codes: Tensor, scales: Tensor, *, signed: bool) -> N
     shares = (blocks / torch.where(scales == 0, 1.0, scales)[..., None]).view(rows, -1)[:, :columns].contiguous()
     # Equivalent to torch.bucketize, which took nine times as long on a CPU.
     edges, lowest = (torch.from_numpy(table).to(codes.device) for table in _edges(signed=signed))
-    found = _picked(lowest, (shares.view(torch.int32) >> 16) & 0xFFFF)
-    found += shares > _picked(edges, found)
-    codes.copy_((found - _zero(signed=signed)).to(torch.uint8))  # code 0 is the level 0
+    nearest = _picked(lowest, (shares.view(torch.int32) >> 16) & 0xFFFF)
+    nearest += shares > _picked(edges, nearest)
+    codes.copy_((nearest - _zero(signed=signed)).to(torch.uint8))  # code 0 is the level 0
 
 
 def _picked(table: Tensor, numbers: Tensor) -> Tensor:

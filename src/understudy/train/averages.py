@@ -49,5 +49,5 @@ class Averages:
             yield from group["params"]
 
     def _average(self, parameter: nn.Parameter) -> Tensor:
-        found: Tensor = self._optimizer.state[parameter][NAME]
-        return found
+        average: Tensor = self._optimizer.state[parameter][NAME]
+        return average

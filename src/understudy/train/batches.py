@@ -37,12 +37,12 @@ def part_sizes(order: Order, readers: int, parts: int, steps: int) -> set[int]:
     sizes = {order.batch_size} if order.examples >= order.batch_size else set[int]()
     if short and steps >= order.steps_per_epoch:
         sizes.add(short)
-    places = [place for reader in range(readers) for place in order.places(reader, readers, parts)]
-    return {min(place.stop, size) - place.start for size in sizes for place in places if place.start < size}
+    slices = [part for reader in range(readers) for part in order.places(reader, readers, parts)]
+    return {min(part.stop, size) - part.start for size in sizes for part in slices if part.start < size}
 
 
 def check_batches(
-    description: Description, examples: Examples, train: Train, degrees: Degrees, device: str, where: str
+    description: Description, examples: Examples, train: Train, degrees: Degrees, device: str, path: str
 ) -> None:
     """Check that a model can train on the smallest part of a batch.
 
@@ -52,7 +52,7 @@ def check_batches(
         train: the recipe's settings.
         degrees: the model's degrees.
         device: the ranks' device, cpu or cuda.
-        where: the model's section in the recipe, for errors: teacher or student.
+        path: the model's section in the recipe, for errors: teacher or student.
 
     Raises:
         InputError: a part has one example, and the model cannot train on one; or a pipeline would pad a part, and the
@@ -63,17 +63,17 @@ def check_batches(
     is_filled_up = degrees.pp > 1 and min(sizes) < width
     if min(sizes) > 1 and not is_filled_up:
         return
-    with probe_model(description, f"{where}.model") as model:
+    with probe_model(description, f"{path}.model") as model:
         if is_filled_up and any(isinstance(module, _BatchNorm) for module in model.modules()):
             raise InputError(
-                f"{where}.train.batch_size: {len(examples):,} examples do not fill every micro-batch of a pipeline "
+                f"{path}.train.batch_size: {len(examples):,} examples do not fill every micro-batch of a pipeline "
                 f"with {width}, and the model's BatchNorm would count what fills them up; take a batch_size that "
                 "divides their number, or another strategy"
             )
         words = _refuses_one(model, examples) if min(sizes) == 1 else ""
     if words:
         raise InputError(
-            f"{where}.train.batch_size: in a part of a batch one example is alone "
+            f"{path}.train.batch_size: in a part of a batch one example is alone "
             f"({_sum(train, len(examples), degrees)}), and the model cannot learn from one ({words}); "
             f"{_fix(train, len(examples), degrees, device)}"
         )
@@ -85,7 +85,7 @@ def _sizes(train: Train, examples: int, degrees: Degrees, device: str) -> set[in
     steps = order.steps_per_epoch if train.guard else steps_of(train, order)
     sizes = part_sizes(order, degrees.readers, train.gradient_accumulation_steps, steps)
     if train.strategy == "dp" and device == "cuda":  # DataParallel cuts each part into chunks
-        return {size for whole in sizes for size in _chunks(whole, torch.cuda.device_count())}
+        return {size for batch in sizes for size in _chunks(batch, torch.cuda.device_count())}
     return sizes
 
 
@@ -118,8 +118,12 @@ def _failure(model: nn.Module, examples: Examples, count: int) -> str:
 def _sum(train: Train, examples: int, degrees: Degrees) -> str:
     parts, readers = train.gradient_accumulation_steps, degrees.readers
     cut = [f"{parts} micro-batches"] * (parts > 1) + [f"{readers} processes"] * (readers > 1)
-    whole, rest = divmod(examples, train.batch_size)
-    return f"{examples:,} = {whole:,} x {train.batch_size:,} + {rest:,}" + ", each in " * bool(cut) + " x ".join(cut)
+    batches, remainder = divmod(examples, train.batch_size)
+    return (
+        f"{examples:,} = {batches:,} x {train.batch_size:,} + {remainder:,}"
+        + ", each in " * bool(cut)
+        + " x ".join(cut)
+    )
 
 
 def _fix(train: Train, examples: int, degrees: Degrees, device: str) -> str:

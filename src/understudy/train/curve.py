@@ -37,9 +37,9 @@ class Recent:
         """Add the steps to the history, and report them. Return whether to stop, the same on every rank."""
         losses = torch.stack(self._losses).float().cpu()
         norms = torch.stack(self._norms).float().cpu()
-        taken = torch.tensor(["skipped" not in mark for mark in self._marks])
+        was_applied = torch.tensor(["skipped" not in mark for mark in self._marks])
         fits = torch.tensor(["overflow" not in mark for mark in self._marks])
-        self._refuse_nan(losses.where(taken, 0.0), norms.where(taken & fits, 0.0))
+        self._refuse_nan(losses.where(was_applied, 0.0), norms.where(was_applied & fits, 0.0))
         elapsed = time.perf_counter() - self._since
         # Summed over ranks: the losses are shares of one sum. Norms are the same on every rank already.
         summed = losses.double()
@@ -80,27 +80,29 @@ class Recent:
     def _refuse_nan(self, losses: Tensor, norms: Tensor) -> None:
         # Before the checkpoint that may follow this report: training would resume from one with NaN in it.
         # Every rank writes its first bad step to a separate column, which the sum preserves.
-        found = torch.zeros(3, dist.get_world_size(), dtype=torch.long)
-        bad = self._first_bad(losses)
-        infinite = bad > 0 and losses[bad - self._first - 1].item() == math.inf
-        found[:, dist.get_rank()] = torch.tensor([bad, self._first_bad(norms), infinite])
-        dist.all_reduce(found)
-        by_rank = found[0] if found[0].any() else found[1]  # the loss identifies the rank; its gradient is NaN on all
+        first_bad = torch.zeros(3, dist.get_world_size(), dtype=torch.long)
+        step_of_loss = self._first_bad(losses)
+        infinite = step_of_loss > 0 and losses[step_of_loss - self._first - 1].item() == math.inf
+        first_bad[:, dist.get_rank()] = torch.tensor([step_of_loss, self._first_bad(norms), infinite])
+        dist.all_reduce(first_bad)
+        by_rank = (
+            first_bad[0] if first_bad[0].any() else first_bad[1]
+        )  # the loss identifies the rank; its gradient is NaN on all
         if not by_rank.any():
             return
         step = int(by_rank[by_rank > 0].min())
         ranks = ", ".join(str(rank) for rank, value in enumerate(by_rank.tolist()) if value == step)
         self._job.checkpoints.finish()
         last = self._job.checkpoints.latest()
-        kept = f"the last good checkpoint is step {last}" if last else "there is no checkpoint yet"
-        infinite = bool(found[2][by_rank == step].any())
-        what = "the loss is infinite" if infinite else "the loss or its gradient is not a number any more"
-        raise UnderstudyError(f"{what} at step {step}, on rank {ranks}; {kept}. {advice(infinite=infinite)}.")
+        checkpoint = f"the last good checkpoint is step {last}" if last else "there is no checkpoint yet"
+        infinite = bool(first_bad[2][by_rank == step].any())
+        problem = "the loss is infinite" if infinite else "the loss or its gradient is not a number any more"
+        raise UnderstudyError(f"{problem} at step {step}, on rank {ranks}; {checkpoint}. {advice(infinite=infinite)}.")
 
     def _first_bad(self, values: Tensor) -> int:
         """The first step, counted from 1, with a value that is not finite; 0 for none."""
-        bad = ~values.isfinite()
-        return self._first + int(bad.float().argmax()) + 1 if bad.any() else 0
+        is_bad = ~values.isfinite()
+        return self._first + int(is_bad.float().argmax()) + 1 if is_bad.any() else 0
 
 
 def _point(step: int, loss: float, rate: float, norm: float, mark: Marks) -> Point:

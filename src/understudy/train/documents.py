@@ -29,12 +29,12 @@ Evaluate = Callable[[Tensor, Tensor, Tensor | None], Tensor | None]
 has no result."""
 
 
-def check_takes_positions(model: nn.Module, where: str) -> None:
+def check_takes_positions(model: nn.Module, path: str) -> None:
     """Refuse a model without an input for the boundaries of documents.
 
     Args:
         model: its network is its submodule `net`.
-        where: the model's path in the recipe, for errors.
+        path: the model's path in the recipe, for errors.
 
     Raises:
         InputError: its network takes no `position_ids`.
@@ -42,19 +42,19 @@ def check_takes_positions(model: nn.Module, where: str) -> None:
     net = model.get_submodule("net")
     if "position_ids" not in inspect.signature(net.forward).parameters:
         raise InputError(
-            f"{where}: {type(net).__name__} takes no position_ids, so it cannot be told where a document begins; leave "
+            f"{path}: {type(net).__name__} takes no position_ids, so it cannot be told where a document begins; leave "
             "out data.text.packing, or take another model"
         )
 
 
-def check_learner(learner: Learner, facts: Facts, spread: Spread, where: str) -> None:
+def check_learner(learner: Learner, facts: Facts, spread: Spread, path: str) -> None:
     """Refuse a model that attends to other documents of a sequence. Collective: call it on every rank.
 
     Args:
         learner: the model.
         facts: of the examples.
         spread: the distribution over ranks.
-        where: the model's path in the recipe, for errors.
+        path: the model's path in the recipe, for errors.
 
     Raises:
         InputError: its outputs for a document depend on the previous one, or on no earlier token at all.
@@ -64,12 +64,12 @@ def check_learner(learner: Learner, facts: Facts, spread: Spread, where: str) ->
         return learner.evaluate(inputs, second, lambda outputs, mask: outputs.states[mask], positions)
 
     learner.train(mode=False)
-    _check(evaluate, facts, spread, where)
+    _check(evaluate, facts, spread, path)
     learner.train(mode=True)
     learner.reshard()
 
 
-def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, where: str) -> None:
+def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, path: str) -> None:
     """The same for a teacher, whose outputs the student is trained on."""
 
     def evaluate(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
@@ -78,20 +78,20 @@ def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, where: str) ->
             outputs: States = teacher.states(Batch(inputs, targets, placed=placed))
         return outputs.states[targets]
 
-    _check(evaluate, facts, spread, where)
+    _check(evaluate, facts, spread, path)
     teacher.reshard()
 
 
-def _check(evaluate: Evaluate, facts: Facts, spread: Spread, where: str) -> None:
+def _check(evaluate: Evaluate, facts: Facts, spread: Spread, path: str) -> None:
     between_documents, within_document = (_influence(evaluate, facts, spread, apart=apart) for apart in (True, False))
     if within_document == 0:
         raise InputError(
-            f"{where}: the model's outputs do not depend on earlier tokens before it is trained, so a test cannot "
+            f"{path}: the model's outputs do not depend on earlier tokens before it is trained, so a test cannot "
             "show that it separates documents; leave out data.text.packing, or start from other weights"
         )
     if not between_documents <= ROUNDING * within_document:
         raise InputError(
-            f"{where}: the model's outputs for a document depend on the previous document of the sequence: its "
+            f"{path}: the model's outputs for a document depend on the previous document of the sequence: its "
             "attention ignores position_ids; leave out data.text.packing, or take another model"
         )
 

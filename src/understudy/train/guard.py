@@ -85,10 +85,10 @@ class Guard:
         # The norm of offloaded parameters is on the CPU, which need not be the device of the loss.
         shared = torch.stack([loss.detach().double().cpu(), norm.detach().double().cpu()])
         dist.all_reduce(shared)
-        whole, length = shared[0].item() / self._copies, shared[1].item() / dist.get_world_size()
-        self._reason = self._objection(whole, length)
+        mean_loss, mean_norm = shared[0].item() / self._copies, shared[1].item() / dist.get_world_size()
+        self._reason = self._objection(mean_loss, mean_norm)
         if not self._reason:
-            self._losses.append(whole)
+            self._losses.append(mean_loss)
             self._row = 0
             return True
         self._skipped += 1
@@ -110,13 +110,13 @@ class Guard:
             return ""
         return f"its loss is {loss:.4g}, and the median of the last {len(self._losses)} is {usual:.4g}"
 
-    def go_back(self, step: int, back: int, kept: Kept) -> None:
+    def go_back(self, step: int, back: int, state: Kept) -> None:
         """Continue from a checkpoint, without the batches since.
 
         Args:
             step: number of steps taken or skipped.
             back: the checkpoint's step.
-            kept: the guard's state in the checkpoint.
+            state: the guard's state in the checkpoint.
 
         Raises:
             UnderstudyError: training rolled back to this checkpoint too often.
@@ -130,27 +130,27 @@ class Guard:
                 "spikes, raise guard.spike"
             )
         passed = self.passed + step - back
-        self.load(kept)
+        self.load(state)
         self.passed, self._row, self._reason = passed, 0, ""
         _say("training goes back to step %d, and passes over the %d batches since", back, step - back)
 
     def mark(self, step: int) -> Mark:
         """The mark of a step that was taken or skipped, counted from 1."""
-        found = Mark()
+        mark = Mark()
         if not self.is_calm:
-            found["skipped"] = self._skipped
+            mark["skipped"] = self._skipped
         if self._back is not None and step == self._back + 1:
-            found["passed_over"] = self.passed
-        return found
+            mark["passed_over"] = self.passed
+        return mark
 
     def kept(self) -> Kept:
         """The state for a checkpoint."""
         return Kept(losses=list(self._losses), skipped=self._skipped, passed=self.passed)
 
-    def load(self, kept: Kept) -> None:
+    def load(self, state: Kept) -> None:
         """Restore the state from kept()."""
-        self._losses = deque(kept["losses"], maxlen=WINDOW)
-        self._skipped, self.passed = kept["skipped"], kept["passed"]
+        self._losses = deque(state["losses"], maxlen=WINDOW)
+        self._skipped, self.passed = state["skipped"], state["passed"]
 
 
 def advice(*, infinite: bool) -> str:

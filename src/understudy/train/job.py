@@ -35,20 +35,16 @@ from understudy.teachers.teacher import Teacher
 from understudy.train.averages import Averages
 from understudy.train.batches import check_batches, steps_of
 from understudy.train.decay import exempt
+from understudy.train.descriptions import degrees_of, description_of
 from understudy.train.documents import check_learner, check_teacher
+from understudy.train.frozen_teachers import frozen_teachers
 from understudy.train.guard import Guard
+from understudy.train.later_models import try_later_models
 from understudy.train.learning import Learner, Whole
 from understudy.train.local_steps import LocalSteps
 from understudy.train.loop import train
 from understudy.train.loss_scale import LossScale
-from understudy.train.models import (
-    Started,
-    degrees_of,
-    description_of,
-    frozen_teachers,
-    initial_model,
-    try_later_models,
-)
+from understudy.train.models import Started, initial_model
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.precision import precision
@@ -141,8 +137,8 @@ def _training(
         if list(student_objective.parameters())
         else student_objective
     )
-    patterns, where = job.train.optimizer.no_decay, f"{job.train_path}.optimizer.no_decay"
-    named = None if patterns is None else exempt(model, wrapped_objective, patterns, where)
+    patterns, path = job.train.optimizer.no_decay, f"{job.train_path}.optimizer.no_decay"
+    named = None if patterns is None else exempt(model, wrapped_objective, patterns, path)
     chosen = optimizer([*model.parameters(), *wrapped_objective.parameters()], job.train.optimizer, named)
     local_steps = _local_steps(job, chosen, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
@@ -190,8 +186,8 @@ def _checkpoints(
     with disk_errors(folder):
         inside.mkdir(exist_ok=True)
     dist.barrier()
-    own = [*spread.rank_states, *([local_steps] if local_steps else [])]
-    return Checkpoints(inside, trained, chosen, spread.meshes.copies.get_group(), own)
+    rank_states = [*spread.rank_states, *([local_steps] if local_steps else [])]
+    return Checkpoints(inside, trained, chosen, spread.meshes.copies.get_group(), rank_states)
 
 
 def _learner(
@@ -273,8 +269,8 @@ def _save(output: Path, training: Training, description: Description, aliases: s
         stages, copies = (mesh.get_group() for mesh in (training.spread.meshes.pp, training.spread.meshes.copies))
         if job.train.lora and job.train.lora.kept_apart:
             save_adapters(output, model, job.train.lora, job.model, read_facts(job.examples), stages)
-        kept = {name: tensor for name, tensor in merged(model).items() if name not in aliases}
-        save_model(output, kept, description, tokenizer if tokenizer.exists() else None, stages, copies)
+        tensors = {name: tensor for name, tensor in merged(model).items() if name not in aliases}
+        save_model(output, tensors, description, tokenizer if tokenizer.exists() else None, stages, copies)
         if leads:
             (output / HISTORY).write_text(json.dumps(curve))
     dist.barrier()

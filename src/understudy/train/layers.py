@@ -35,17 +35,17 @@ def check_later_starts(starts: Mapping[str, Start], descriptions: Mapping[str, D
     A teacher without a description here is pretrained; its own weights are compared when they are read.
 
     Args:
-        starts: the recipe's sections, by the path of what is trained.
+        starts: the recipe's sections, by the path of the learner.
         descriptions: of models, by their path in the recipe.
 
     Raises:
         InputError: as layer_sources().
     """
     for learner, start in starts.items():
-        own, theirs = f"{learner}.model", section_of(start.teacher or "")
+        path, theirs = f"{learner}.model", section_of(start.teacher or "")
         if theirs in descriptions:
             shapes = saved_shapes(empty_model(descriptions[theirs], theirs))
-            layer_sources(empty_model(descriptions[own], own), shapes, start, learner)
+            layer_sources(empty_model(descriptions[path], path), shapes, start, learner)
 
 
 def start_sources(model: nn.Module, saved: SavedLayers, learner: str) -> dict[str, str]:
@@ -62,37 +62,37 @@ def layer_sources(model: nn.Module, theirs: Mapping[str, Shape], start: Start, l
         model: whole, with memory or without.
         theirs: the shapes of the teacher's tensors, by name.
         start: the recipe's section.
-        learner: the path in the recipe of what is trained, for errors.
+        learner: the learner's path in the recipe, for errors.
 
     Raises:
         InputError: the teacher lacks a layer, or one of the models has a tensor that does not fit.
     """
     assert start.teacher
-    own, teacher, where = saved_shapes(model), start.teacher, f"{learner}.start"
-    group = _group(model, where)
+    shapes, teacher, path = saved_shapes(model), start.teacher, f"{learner}.start"
+    group = _group(model, path)
     block = re.compile(rf"{re.escape(group)}\.([0-9]+)\.(.+)")
-    depth, others = (_depth(names, block) for names in (own, theirs))
-    if not others:
+    depth, teacher_depth = (_depth(names, block) for names in (shapes, theirs))
+    if not teacher_depth:
         why = f"the model has its layers in {group}, and {teacher} has none there"
-        raise InputError(f"{where}: {why}; {_fix(learner, teacher)}")
-    chosen = chosen_layers(start.layers, depth, others, f"{where}.layers", teacher)
+        raise InputError(f"{path}: {why}; {_fix(learner, teacher)}")
+    chosen = chosen_layers(start.layers, depth, teacher_depth, f"{path}.layers", teacher)
 
     def source(name: str) -> str:
         if match := block.fullmatch(name):
             return f"{group}.{chosen[int(match[1])] - 1}.{match[2]}"
         return name
 
-    sources = {name: source(name) for name in own}
-    given = [name for name in theirs if not (match := block.fullmatch(name)) or int(match[1]) + 1 in chosen]
-    if misfit := next(_misfits(own, theirs, sources, given, teacher), None):
-        raise InputError(f"{where}: {misfit}; {_fix(learner, teacher)}")
+    sources = {name: source(name) for name in shapes}
+    used = [name for name in theirs if not (match := block.fullmatch(name)) or int(match[1]) + 1 in chosen]
+    if misfit := next(_misfits(shapes, theirs, sources, used, teacher), None):
+        raise InputError(f"{path}: {misfit}; {_fix(learner, teacher)}")
     return sources
 
 
-def _group(model: nn.Module, where: str) -> str:
+def _group(model: nn.Module, path: str) -> str:
     """The name of the nn.ModuleList with the model's blocks."""
     net = model.get_submodule("net")
-    first = needed_blocks(net, where, "remove it")[0]
+    first = needed_blocks(net, path, "remove it")[0]
     names: dict[nn.Module, str] = {module: name for name, module in net.named_modules()}
     return names[first].rpartition(".")[0]
 
@@ -103,18 +103,18 @@ def _depth(names: Iterable[str], block: re.Pattern[str]) -> int:
 
 
 def _misfits(
-    own: Mapping[str, Shape], theirs: Mapping[str, Shape], sources: Mapping[str, str], given: list[str], teacher: str
+    shapes: Mapping[str, Shape], theirs: Mapping[str, Shape], sources: Mapping[str, str], used: list[str], teacher: str
 ) -> Iterator[str]:
-    """What does not fit in two models, in the order of their tensors."""
-    for name, shape in own.items():
+    """The tensors that do not fit in two models, in their order, each with the reason."""
+    for name, shape in shapes.items():
         source = sources[name]
         if source not in theirs:
             yield f"{name} has the shape {_text(shape)}, and {teacher} has no {source}"
         elif theirs[source] != shape:
             yield f"{name} has the shape {_text(shape)}, and {source} of {teacher} has {_text(theirs[source])}"
-    taken = set(sources.values())
-    for name in given:
-        if name not in taken:
+    used_sources = set(sources.values())
+    for name in used:
+        if name not in used_sources:
             yield f"{name} of {teacher} has the shape {_text(theirs[name])}, and the model has no such tensor"
 
 

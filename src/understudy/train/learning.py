@@ -90,10 +90,15 @@ class Whole(Learner):
     """
 
     def __init__(
-        self, model: nn.Module, objective: Objective, learned: nn.Module, teachers: Sequence[Teacher], spread: Spread
+        self,
+        model: nn.Module,
+        objective: Objective,
+        wrapped_objective: nn.Module,
+        teachers: Sequence[Teacher],
+        spread: Spread,
     ) -> None:
         self._model, self._teachers, self._spread = model, teachers, spread
-        self._objective, self._extras = learned, objective.extras
+        self._objective, self._extras = wrapped_objective, objective.extras
         # DataParallel splits its arguments over devices, but not the tensors that `read` closes over.
         self._by_position = objective.by_position and not isinstance(model, DataParallel)
 
@@ -148,8 +153,8 @@ class Whole(Learner):
         """The result for this rank's positions."""
         inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
         with torch.no_grad(), autocast(self._spread.precision, self._spread.device):
-            said: Tensor = unwrapped(self._model)(inputs, **placed, reduce=lambda states: reduce(states, labels))
-        return said
+            result: Tensor = unwrapped(self._model)(inputs, **placed, reduce=lambda states: reduce(states, labels))
+        return result
 
     def reshard(self) -> None:
         """Free all but the shards."""

@@ -56,13 +56,13 @@ class LocalSteps(Stateful):
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's weights and inner state, not copied."""
-        found: dict[str, Tensor] = {}
+        state: dict[str, Tensor] = {}
         for number, parameter in enumerate(self._parameters()):
-            found[f"{number}.weight"] = local_tensor(parameter.detach())
+            state[f"{number}.weight"] = local_tensor(parameter.detach())
             for name, value in self._optimizer.state[parameter].items():
                 if isinstance(value, Tensor) and name not in (OUTER, MOMENTUM):
-                    found[f"{number}.{name}"] = local_tensor(value)
-        return found
+                    state[f"{number}.{name}"] = local_tensor(value)
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state_dict() in place."""

@@ -66,17 +66,17 @@ def _keep(job: Training, recent: Recent, step: int) -> bool:
     last = step == job.steps
     # A skipped step leaves no state to roll back to; and its weights were validated, or will be.
     calm = last or job.guard is None or job.guard.is_calm
-    due = calm and step % job.settings.checkpoint_every == 0
+    is_due = calm and step % job.settings.checkpoint_every == 0
     validated = calm and job.validation is not None and job.validation.is_due(step, job.steps)
-    if last or due or validated or recent.is_due():
+    if last or is_due or validated or recent.is_due():
         stop = recent.flush(step)
         if validated:
             best = _validate(job, step)
-            due = due or (best and job.guard is not None)  # a rollback to before it would lose the best weights
+            is_due = is_due or (best and job.guard is not None)  # a rollback to before it would lose the best weights
             last = last or job.is_over
         if stop and not last:
             raise _stopped(job, step, calm)
-    if due or last:
+    if is_due or last:
         _save(job, step)
     else:
         job.checkpoints.finish_if_written()
@@ -87,8 +87,8 @@ def _stopped(job: Training, step: int, calm: bool) -> Stopped:
     if calm:
         _save(job, step)
     job.checkpoints.finish()
-    where = "" if calm else f" of step {job.checkpoints.latest()}, since steps are being skipped"
-    return Stopped(f"stopped at step {step} of {job.steps}, at a checkpoint{where}")
+    checkpoint = "" if calm else f" of step {job.checkpoints.latest()}, since steps are being skipped"
+    return Stopped(f"stopped at step {step} of {job.steps}, at a checkpoint{checkpoint}")
 
 
 def _validate(job: Training, step: int) -> bool:
@@ -158,8 +158,8 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     with mark("data"):
         batch = job.order.batch(position)
     reading, count = job.spread.meshes.batch, job.settings.gradient_accumulation_steps
-    places = job.order.places(reading.get_local_rank(), reading.size(), count)
-    parts = (_part(job, position, batch, place) for place in places)
+    slices = job.order.places(reading.get_local_rank(), reading.size(), count)
+    parts = (_part(job, position, batch, part) for part in slices)
     scale = job.loss_scale.value if job.loss_scale else 1.0
     total = job.learner.gradients(parts, count, job.examples.targets(batch), scale)
     with mark("optimizer"):
@@ -199,35 +199,35 @@ def _marks(job: Training, step: int) -> Marks:
     return Marks(**guarded, **scaled)
 
 
-def _part(job: Training, position: int, batch: Indices, place: slice) -> Part:
+def _part(job: Training, position: int, batch: Indices, part: slice) -> Part:
     """The examples at a place in a batch, as the step at this position in the data uses them."""
     with mark("data"):
-        return _read(job, position, batch, place)
+        return _read(job, position, batch, part)
 
 
-def _read(job: Training, position: int, batch: Indices, place: slice) -> Part:
+def _read(job: Training, position: int, batch: Indices, part: slice) -> Part:
     """The same, without a profiler mark."""
-    own = np.arange(len(batch))[place]
-    counts = len(own) > 0
+    rows = np.arange(len(batch))[part]
+    counts = len(rows) > 0
     if not counts:  # two, where a part has as many: BatchNorm cannot train on one
-        own = np.zeros(min(2, place.stop - place.start), dtype=np.int64)
-    inputs, labels = _seen(job, position, batch, own)
+        rows = np.zeros(min(2, part.stop - part.start), dtype=np.int64)
+    inputs, labels = _seen(job, position, batch, rows)
     mixed = None
     if job.settings.augment and job.settings.augment.mixup:
-        made = mix(job.settings.augment.mixup, job.seed, position, len(batch))
-        partners, others = _seen(job, position, batch, made.partners[own])
-        inputs, mixed = made.images(inputs, partners), Mixed(others.to(job.spread.device), made.share)
+        mixup = mix(job.settings.augment.mixup, job.seed, position, len(batch))
+        partners, partner_labels = _seen(job, position, batch, mixup.partners[rows])
+        inputs, mixed = mixup.images(inputs, partners), Mixed(partner_labels.to(job.spread.device), mixup.share)
     inputs, labels = (tensor.to(job.spread.device, non_blocking=True) for tensor in (inputs, labels))
-    positions = job.examples.positions(batch[own])
+    positions = job.examples.positions(batch[rows])
     if positions is not None:
         positions = positions.to(job.spread.device, non_blocking=True)
-    return Part(inputs, labels, counts, mixed, positions, torch.from_numpy(batch[own]))
+    return Part(inputs, labels, counts, mixed, positions, torch.from_numpy(batch[rows]))
 
 
-def _seen(job: Training, position: int, batch: Indices, places: Indices) -> tuple[Tensor, Tensor]:
+def _seen(job: Training, position: int, batch: Indices, rows: Indices) -> tuple[Tensor, Tensor]:
     """Augmented inputs, and labels, at places in a batch."""
-    inputs, labels = job.examples.batch(batch[places])
-    return job.augmentation(inputs, position, places) if job.augmentation else inputs, labels
+    inputs, labels = job.examples.batch(batch[rows])
+    return job.augmentation(inputs, position, rows) if job.augmentation else inputs, labels
 
 
 def seed_generators(seed: int, device: torch.device) -> None:

@@ -42,8 +42,8 @@ class LossScale:
     def unscale(self, chosen: Optimizer) -> None:
         """Divide the gradients of an optimiser's parameters, in place."""
         parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
-        found = [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
-        torch._foreach_mul_(found, 1 / self.value)
+        gradients = [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        torch._foreach_mul_(gradients, 1 / self.value)
 
     def allows(self, norm: Tensor) -> bool:
         """Whether a step's gradients fit into fp16. Collective: call it on every rank, once a step.
@@ -79,6 +79,6 @@ class LossScale:
         """The state for a checkpoint."""
         return KeptScale(value=self.value, steps=self._steps)
 
-    def load(self, kept: KeptScale) -> None:
+    def load(self, state: KeptScale) -> None:
         """Restore the state from kept()."""
-        self.value, self._steps = kept["value"], kept["steps"]
+        self.value, self._steps = state["value"], state["steps"]

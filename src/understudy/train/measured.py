@@ -15,13 +15,13 @@ from understudy.models.one_type import MixedTypes, OneType
 from understudy.train.shapes import check_shapes
 
 
-def check_narrowed(description: Description, split: Examples, where: str) -> None:
+def check_narrowed(description: Description, split: Examples, path: str) -> None:
     """Send the first example through a new model in bf16, without memory where possible.
 
     Args:
         description: the model's.
         split: the training split.
-        where: the model's path in the recipe, for errors.
+        path: the model's path in the recipe, for errors.
 
     Raises:
         InputError: the model fails, for example because a buffer keeps its type, and sums with it are promoted.
@@ -29,13 +29,13 @@ def check_narrowed(description: Description, split: Examples, where: str) -> Non
     device = torch.device("cpu")
     try:
         try:
-            with probe_model(description, where) as model, _kernels(model):
-                check_shapes(narrowed(model, torch.bfloat16), split, description, device, where)
+            with probe_model(description, path) as model, _kernels(model):
+                check_shapes(narrowed(model, torch.bfloat16), split, description, device, path)
         except InputError as error:
             if isinstance(error.__cause__, MixedTypes):
                 raise
             # Some code cannot run without memory: a failure counts if a real model fails, too.
-            check_shapes(narrowed(build_model(description, where), torch.bfloat16), split, description, device, where)
+            check_shapes(narrowed(build_model(description, path), torch.bfloat16), split, description, device, path)
     except InputError as error:
         raise InputError(
             f"evaluate.precision: bf16: {error}. Weights are converted, buffers keep their type: convert them where "

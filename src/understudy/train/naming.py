@@ -11,7 +11,7 @@ from understudy.recipe import Train
 from understudy.train.decay import check_patterns
 
 
-def check_names(model: nn.Module, objective: nn.Module | None, train: Train, where: str) -> None:
+def check_names(model: nn.Module, objective: nn.Module | None, train: Train, path: str) -> None:
     """Check that the layers for adapters, and the parameters without decay, exist.
 
     Args:
@@ -19,13 +19,13 @@ def check_names(model: nn.Module, objective: nn.Module | None, train: Train, whe
         objective: the training's; None if its parameters are not known yet, so that names of parameters cannot be
             checked.
         train: the recipe's settings.
-        where: their path in the recipe.
+        path: their path in the recipe.
 
     Raises:
         InputError: a name matches nothing in the model.
     """
     if train.lora:
-        add_adapters(model, train.lora, where)
+        add_adapters(model, train.lora, path)
     patterns = train.optimizer.no_decay
     if patterns is not None and objective is not None:
-        check_patterns(model, objective, patterns, f"{where}.optimizer.no_decay")
+        check_patterns(model, objective, patterns, f"{path}.optimizer.no_decay")

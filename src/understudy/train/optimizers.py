@@ -53,13 +53,13 @@ class ShardedAdamW(AdamW):
     """
 
     def _init_group(self, group: dict[str, Any], parameters: list[Tensor], grads: list[Tensor], *more: Any) -> Any:
-        found = super()._init_group(group, parameters, grads, *more)  # type: ignore[no-untyped-call]
+        has_complex = super()._init_group(group, parameters, grads, *more)  # type: ignore[no-untyped-call]
         for number, (parameter, grad) in enumerate(zip(parameters, grads, strict=True)):
             if isinstance(parameter, DTensor) and isinstance(grad, DTensor):
                 grads[number] = grad.redistribute(placements=parameter.placements)
         for tensors in (parameters, grads, *more):
             tensors[:] = [local_tensor(tensor) for tensor in tensors]
-        return found
+        return has_complex
 
 
 def _make_state(chosen: Optimizer) -> None:
@@ -148,5 +148,5 @@ def _mesh(tensor: torch.Tensor) -> DeviceMesh | None:
 
 
 def _whole(norm: torch.Tensor) -> torch.Tensor:
-    whole: torch.Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
-    return whole
+    full_norm: torch.Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return full_norm

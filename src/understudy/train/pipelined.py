@@ -42,13 +42,13 @@ class Pipelined(Learner):
     def __init__(
         self,
         staged: Staged,
-        held: nn.Module,
+        module: nn.Module,
         objective: Objective,
         teachers: Sequence[Teacher],
         spread: Spread,
     ) -> None:
         assert objective.by_position, "an objective that needs more than logits refuses pp"
-        self._held = held
+        self._held = module
         self._staged, self._objective, self._teachers, self._spread = staged, objective, teachers, spread
         self._group, self._rank = spread.meshes.pp.get_group(), spread.meshes.pp.get_local_rank()
         self._width = staged.hidden.shape[0]
@@ -105,9 +105,9 @@ class Pipelined(Learner):
         indices = None if part.indices is None else self._repeated(part.indices)
         return Part(self._repeated(part.inputs), labels, part.counts, mixed, positions, indices)
 
-    def _repeated(self, given: Tensor) -> Tensor:
-        missing = self._width - len(given)
-        return torch.cat([given, given[:1].expand(missing, *given.shape[1:])]) if missing else given
+    def _repeated(self, tensor: Tensor) -> Tensor:
+        missing = self._width - len(tensor)
+        return torch.cat([tensor, tensor[:1].expand(missing, *tensor.shape[1:])]) if missing else tensor
 
     def _filled_labels(self, labels: Tensor, counts: bool) -> Tensor:
         labels, missing = labels if counts else torch.full_like(labels, IGNORED), self._width - len(labels)
@@ -139,8 +139,8 @@ class Pipelined(Learner):
         """Clip all stages together; parameters that two of them share count once."""
         parameters = list(self._held.parameters())
         again = {id(parameter) for parameter in self._staged.twice} if self._rank != self._staged.ends[0] else set()
-        own: list[nn.Parameter] = [parameter for parameter in parameters if id(parameter) not in again]
-        squared = gradient_norm(own).square()
+        counted: list[nn.Parameter] = [parameter for parameter in parameters if id(parameter) not in again]
+        squared = gradient_norm(counted).square()
         dist.all_reduce(squared, group=self._group)
         norm = squared.sqrt()
         if limit is not None:

@@ -11,7 +11,7 @@ from understudy.data.loader import Examples
 from understudy.errors import InputError
 from understudy.models.facts import Description, output_size
 from understudy.models.outputs import OutputShapes
-from understudy.models.tasks import NOTHING
+from understudy.models.tasks import NOTHING, TextModel
 from understudy.parallel.peers import is_lost_peer
 from understudy.recipe.objectives import Extra
 
@@ -21,7 +21,7 @@ def check_shapes(
     examples: Examples,
     description: Description,
     device: torch.device,
-    where: str,
+    path: str,
     extras: frozenset[Extra] = NOTHING,
 ) -> OutputShapes:
     """Send the first example through a model that is already on its device, and restore its mode.
@@ -31,7 +31,7 @@ def check_shapes(
         examples: the training split.
         description: the model's, as returned by describe().
         device: cpu or cuda.
-        where: the model's path in the recipe, for errors.
+        path: the model's path in the recipe, for errors.
         extras: outputs besides logits that the objectives need.
 
     Returns:
@@ -51,25 +51,33 @@ def check_shapes(
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if is_lost_peer(error):  # shards are gathered from ranks that may be gone
             raise
-        raise _refusal(error, f"{_what(description)} of shape {tuple(inputs.shape)}", where) from error
+        raise _refusal(error, f"{_what(description)} of shape {tuple(inputs.shape)}", path) from error
     model.train(training)
     shape = tuple(outputs.logits.shape)
     if shape != expected:
         raise InputError(
-            f"{where}: the model answers {tuple(inputs.shape)} with logits of shape {shape}, "
+            f"{path}: the model answers {tuple(inputs.shape)} with logits of shape {shape}, "
             f"the data needs {expected}; one logit for each label or token"
         )
     return OutputShapes(tuple(state.shape[1:] for state in outputs.hidden_states))
 
 
-def _refusal(error: Exception, example: str, where: str) -> InputError:
+def _refusal(error: Exception, example: str, path: str) -> InputError:
     """The error for a model whose code fails on the example."""
     kind, words = type(error).__name__, " ".join(str(error).split())[:500]
     return InputError(
-        f"{where}: the model fails on the first example, {example} ({kind}: {words}); it has to fit the data and "
+        f"{path}: the model fails on the first example, {example} ({kind}: {words}); it has to fit the data and "
         "return logits, or an object with .logits"
     )
 
 
 def _what(description: Description) -> str:
     return "a batch of images" if "image" in description else "a batch of tokens"
+
+
+def find_head(model: nn.Module, examples: Examples, device: torch.device) -> None:
+    """Detect on the first example whether a language model's logits can be computed for some positions only."""
+    if isinstance(model, TextModel):
+        training, inputs = model.training, examples.batch(np.zeros(1, dtype=np.int64))[0].to(device)
+        model.eval().detect_head(lambda reduce: model(inputs, reduce=reduce))
+        model.train(training)

@@ -82,22 +82,22 @@ class Staged:
         shape = (1, *self.hidden.shape[1:])
         received = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device, self.hidden.dtype)
         stage.parts = [MicroBatch(self.example.to(device), {}, read, self.context)]
-        said: Tensor = stage(received, part=0)
-        return said
+        output: Tensor = stage(received, part=0)
+        return output
 
 
 def cut_into_stages(
-    model: nn.Module, found: Layout, examples: Examples, spread: Spread, train: Train, where: str
+    model: nn.Module, cuts: Layout, examples: Examples, spread: Spread, train: Train, path: str
 ) -> Staged:
     """Cut a model, and distribute this rank's stages.
 
     Args:
         model: from empty_model(); do not use it afterwards.
-        found: its layout.
+        cuts: its layout.
         examples: the training split.
         spread: the distribution over ranks.
         train: the recipe's settings.
-        where: their path in the recipe, for errors.
+        path: their path in the recipe, for errors.
 
     Raises:
         InputError: the model cannot be cut, or its stages cannot be distributed like this.
@@ -105,60 +105,62 @@ def cut_into_stages(
     mesh, settings, device = spread.meshes.pp, train.pipeline, spread.device
     example, _, _ = spread.own_positions(*examples.batch(np.zeros(1, dtype=np.int64)))
     ranks = homes(settings, mesh.size())
-    own = [stage for stage, rank in enumerate(ranks) if rank == mesh.get_local_rank()]
-    spread.split(model, train.tensor_plan, where, Savers.of(train))
-    parts = boundaries(found, len(ranks), where)
-    say_shares(found, parts)
-    made = cut(model, found, parts, own)
-    _check_tied(made, spread, settings, where)
+    local_stages = [stage for stage, rank in enumerate(ranks) if rank == mesh.get_local_rank()]
+    spread.split(model, train.tensor_plan, path, Savers.of(train))
+    parts = boundaries(cuts, len(ranks), path)
+    say_shares(cuts, parts)
+    cut_model = cut(model, cuts, parts, local_stages)
+    _check_tied(cut_model, spread, settings, path)
     count = train.gradient_accumulation_steps
     width = part_width(train.batch_size, spread.meshes.batch.size(), count)
-    hidden = OutputSpec((width, *found.hidden.shape[1:]), spread.precision if spread.wraps else found.hidden.dtype)
-    stages = _spread_stages(made, own, len(ranks) - 1, hidden, spread)
-    _check_learns(stages, where)
+    hidden = OutputSpec((width, *cuts.hidden.shape[1:]), spread.precision if spread.wraps else cuts.hidden.dtype)
+    stages = _spread_stages(cut_model, local_stages, len(ranks) - 1, hidden, spread)
+    _check_learns(stages, path)
     return Staged(
-        held=made.rank_model,
+        held=cut_model.rank_model,
         stages=stages,
-        pipeline=Pipeline(stages, ranks, mesh, settings, count, hidden, device, where),
+        pipeline=Pipeline(stages, ranks, mesh, settings, count, hidden, device, path),
         context=partial(autocast, spread.precision, device),
-        beside=made.tied,
+        beside=cut_model.tied,
         ends=(ranks[0], ranks[-1]),
         example=example,
         hidden=hidden,
     )
 
 
-def _check_tied(made: Cut, spread: Spread, settings: Settings, where: str) -> None:
-    if made.is_tied and spread.wraps and settings.is_v:
+def _check_tied(cut_model: Cut, spread: Spread, settings: Settings, path: str) -> None:
+    if cut_model.is_tied and spread.wraps and settings.is_v:
         raise InputError(
-            f"{where}.pipeline.schedule: {settings.schedule} has the first and the last stage in one process, and they "
+            f"{path}.pipeline.schedule: {settings.schedule} has the first and the last stage in one process, and they "
             "have a tied weight, which cannot be in two of fully_shard's groups; use 1F1B, or untie it"
         )
 
 
-def _check_learns(stages: Mapping[int, Stage], where: str) -> None:
+def _check_learns(stages: Mapping[int, Stage], path: str) -> None:
     """Check that each stage has trained parameters, without which it sends no gradients."""
     for number, stage in stages.items():
         if not any(weight.requires_grad for weight in stage.parameters()):
             raise InputError(
-                f"{where}.lora.modules: stage {number} of pp would have no adapter; name layers of every block, or use "
+                f"{path}.lora.modules: stage {number} of pp would have no adapter; name layers of every block, or use "
                 "fsdp"
             )
 
 
-def _spread_stages(made: Cut, own: Sequence[int], last: int, hidden: OutputSpec, spread: Spread) -> dict[int, Stage]:
+def _spread_stages(
+    cut_model: Cut, local_stages: Sequence[int], last: int, hidden: OutputSpec, spread: Spread
+) -> dict[int, Stage]:
     stages = {
-        number: Stage(staged, passing, made.tied, hidden.dtype, is_last=number == last)
-        for number, (staged, passing) in zip(own, made.stages, strict=True)
+        number: Stage(staged, passing, cut_model.tied, hidden.dtype, is_last=number == last)
+        for number, (staged, passing) in zip(local_stages, cut_model.stages, strict=True)
     }
     for stage in stages.values():
         spread.sharded(stage)
     return stages
 
 
-def say_shares(found: Layout, parts: Sequence[range]) -> None:
+def say_shares(cuts: Layout, parts: Sequence[range]) -> None:
     """Warn of uneven stages: the others wait for the slowest."""
-    costs = stage_costs(found, parts)
+    costs = stage_costs(cuts, parts)
     slowest = max(costs) * len(costs) / sum(costs)
     if dist.get_rank() == 0 and slowest > UNEVEN:
         log.warning(

@@ -12,9 +12,9 @@ def losses(curve: Curve) -> list[tuple[int, float]]:
     return [(point["step"], point["validation_loss"]) for point in curve if "validation_loss" in point]
 
 
-def first_least(found: Sequence[float]) -> int:
+def first_least(losses: Sequence[float]) -> int:
     """The index of the smallest loss; of several the first."""
-    return min(range(len(found)), key=found.__getitem__)
+    return min(range(len(losses)), key=losses.__getitem__)
 
 
 def best_step(curve: Curve) -> int:

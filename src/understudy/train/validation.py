@@ -51,8 +51,8 @@ class Validation:
 
     def is_over(self, curve: Curve) -> bool:
         """Whether a training ends early."""
-        found = [loss for _, loss in losses(curve)]
-        return self.patience is not None and bool(found) and len(found) - 1 - first_least(found) >= self.patience
+        values = [loss for _, loss in losses(curve)]
+        return self.patience is not None and bool(values) and len(values) - 1 - first_least(values) >= self.patience
 
     def measure(self, learner: Learner, spread: Spread, alive: Callable[[], None]) -> Measured:
         """Loss and accuracy on all examples, of a model in training. Collective: call it on every rank.
@@ -65,7 +65,7 @@ class Validation:
         batch = spread.meshes.batch
         width = max(1, self.batch_size // batch.size())
         sums = torch.zeros(3, dtype=torch.double, device=spread.device)
-        told = time.monotonic()
+        last_heartbeat = time.monotonic()
         learner.train(mode=False)
         for first in range(0, len(self.examples), width * batch.size()):
             start = first + batch.get_local_rank() * width
@@ -76,12 +76,12 @@ class Validation:
             positions = self.examples.positions(shown)
             if positions is not None:
                 positions = positions.to(spread.device)
-            found = learner.evaluate(inputs, labels, _in_pieces, positions)
-            if found is not None and len(indices):
-                sums += found
-            if time.monotonic() - told > TOLD:
+            result = learner.evaluate(inputs, labels, _in_pieces, positions)
+            if result is not None and len(indices):
+                sums += result
+            if time.monotonic() - last_heartbeat > TOLD:
                 alive()
-                told = time.monotonic()
+                last_heartbeat = time.monotonic()
         learner.reshard()
         learner.train(mode=True)
         dist.all_reduce(sums, group=spread.meshes.loss.get_group())

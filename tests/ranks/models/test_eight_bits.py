@@ -84,7 +84,7 @@ def asked(folder: str, shards: int) -> tuple[dict[str, Any], Any, int]:
     from understudy.models.facts import read_description
     from understudy.parallel.apply import Spread
     from understudy.recipe import Degrees
-    from understudy.train.models import teacher_over_ranks
+    from understudy.train.frozen_teachers import teacher_over_ranks
 
     dist.init_process_group("gloo")
     try:
@@ -133,7 +133,7 @@ def refused(folder: str) -> str:
     from understudy.models.facts import read_description
     from understudy.parallel.apply import Spread
     from understudy.recipe import Degrees
-    from understudy.train.models import teacher_over_ranks
+    from understudy.train.frozen_teachers import teacher_over_ranks
 
     dist.init_process_group("gloo")
     try:

@@ -22,7 +22,7 @@ from understudy.models.facts import read_facts
 from understudy.recipe import Degrees, FactoryModel, Model, Train
 from understudy.recipe.models import ArchitectureModel
 from understudy.train.batches import check_batches, part_sizes
-from understudy.train.models import try_later_models
+from understudy.train.later_models import try_later_models
 
 MEAN, STD = 0.4, 0.2
 """Of the examples, by their description."""

@@ -18,7 +18,7 @@ from understudy.data.loader import open_split
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS
-from understudy.train import models
+from understudy.train.later_models import try_later_models
 
 OBJECTIVES = [{"type": "hidden_states", "weight": 0.5}, {"type": "labels"}]
 MODELS = {"images": jobs.VIT, "texts": jobs.LLAMA}
@@ -149,7 +149,7 @@ def test_a_student_that_does_not_fit_is_refused_before_the_teacher_is_trained(
     spec = jobs.spec(tmp_path, image_examples, jobs.VIT, **later)
     job, split = training_of(spec), open_split(image_examples, "train")
     if error is None:
-        models.try_later_models(job, split, "cpu")
+        try_later_models(job, split, "cpu")
     else:
         with pytest.raises(InputError, match=f"^{error}"):
-            models.try_later_models(job, split, "cpu")
+            try_later_models(job, split, "cpu")

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import balanced_accuracy_score
 
-from understudy.evaluate.agreement import macro_f1, matthews
+from understudy.evaluate.agreement import balanced_accuracy, macro_f1, matthews
 
 answers = st.integers(1, 4).flatmap(
     lambda labels: st.lists(st.tuples(*2 * [st.integers(0, labels)]), min_size=2, max_size=60)
@@ -26,6 +27,12 @@ def test_macro_f1_is_the_mean_over_labels_of_the_harmonic_mean_of_precision_and_
         recall = right / max(1, sum(target == label for target, _ in pairs))
         f1_by_label.append(0.0 if right == 0 else 2 / (1 / precision + 1 / recall))
     assert macro_f1(scores_of(pairs)) == pytest.approx(sum(f1_by_label) / len(f1_by_label))
+
+
+@given(answers)
+@pytest.mark.filterwarnings("ignore::UserWarning:sklearn")
+def test_balanced_accuracy_is_that_of_scikit_learn(pairs):
+    assert balanced_accuracy(scores_of(pairs)) == pytest.approx(balanced_accuracy_score(*np.array(pairs).T))
 
 
 @given(answers)

@@ -135,7 +135,7 @@ def test_paired_differences_of_macro_f1_agree_with_scipy():
     assert interval.high == pytest.approx(max(high, interval.observed + half), abs=noise)
 
 
-@pytest.mark.parametrize(("metric", "width"), [("macro_f1", 1), ("matthews", 2)])
+@pytest.mark.parametrize(("metric", "width"), [("macro_f1", 1), ("balanced_accuracy", 1), ("matthews", 2)])
 def test_models_that_agree_on_all_examples_are_not_proved_equal(metric, width):
     arrays = answered(400, {"teacher": 0.9})
     arrays |= {f"student.{name}": arrays[f"teacher.{name}"] for name in ("answer", "correct")}

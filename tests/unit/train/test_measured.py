@@ -21,7 +21,8 @@ from understudy.models.facts import Description, read_facts
 from understudy.models.files import save_model
 from understudy.models.narrow import narrowed
 from understudy.recipe import ArchitectureModel
-from understudy.train.models import description_of, try_later_models
+from understudy.train.descriptions import description_of
+from understudy.train.later_models import try_later_models
 
 
 class Shifted(nn.Module):

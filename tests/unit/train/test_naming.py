@@ -14,7 +14,7 @@ from understudy.models.build import empty_model
 from understudy.objectives.objective import Context, objective
 from understudy.recipe import Optimizer, Train
 from understudy.recipe.objectives import without_teacher
-from understudy.train.models import try_later_models
+from understudy.train.later_models import try_later_models
 from understudy.train.naming import check_names
 
 
