@@ -71,7 +71,7 @@ OTHER_MEANINGS = {
     "evaluate/gate.py": "a field of the verdict",
     "evaluate/report.py": "a phase of a training step",
     "plan/ledger.py": "a kind of memory",
-    "plan/trace.py": "a kind of memory",
+    "plan/rank_models.py": "a kind of memory",
     "registry/names.py": "an alias in MLflow",
     "registry/register.py": "a key of the recipe",
     "registry/review.py": "tags and columns of a review",

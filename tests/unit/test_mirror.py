@@ -10,6 +10,9 @@ FOLDERS = [Path("tests") / name for name in ("unit", "ranks", "registry", "serve
 WITHOUT = {
     "teachers/teacher.py": "a protocol without code: its one class is tested in teachers/test_in_memory.py",
     "plan/simulation.py": "where every trace runs: plan/test_trace.py",
+    "plan/planned.py": "a type: plan/test_trace.py and plan/test_depth.py",
+    "plan/layouts.py": "plan/test_depth.py, for the blocks of each stage",
+    "plan/rank_models.py": "plan/test_trace.py compares it with the ranks of real trainings",
     "plan/copies.py": "what a replica holds beside a model: plan/test_depth.py and plan/test_trace.py",
     "__main__.py": "one line; every test that starts `python -m understudy` runs it",
     "errors.py": "exit codes and messages, seen by the tests of what raises them",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from understudy.models.facts import keeps_apart, predicts_tokens
 from understudy.parallel.heads import HEADS
-from understudy.plan.trace import Planned
+from understudy.plan.planned import Planned
 from understudy.recipe import AXES, Degrees
 from understudy.recipe.training_rules import degree_conflicts
 

@@ -17,7 +17,7 @@ from understudy.plan.choices import all_degrees, refusal, suited
 from understudy.plan.depth import Depths, deep_traces, depths
 from understudy.plan.estimate import Estimate, estimate
 from understudy.plan.hardware import Hardware
-from understudy.plan.trace import Planned
+from understudy.plan.planned import Planned
 from understudy.recipe import Degrees
 from understudy.train.precision import BESIDE_FLOAT8, PRECISIONS
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from understudy.errors import InputError
 from understudy.plan.choices import refusal
 from understudy.plan.estimate import Estimate, process_overhead
+from understudy.plan.planned import Planned
 from understudy.plan.ranking import Placement, estimated
-from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Train
 
 PARTS = (2, 4, 8)

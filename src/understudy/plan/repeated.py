@@ -17,7 +17,7 @@ from understudy.plan.ledger import Block, Kind, Ledger, Peak
 
 
 @dataclass(frozen=True)
-class Further:
+class BlockIncrement:
     """The increment for one more block on a rank."""
 
     kinds: Counter[Kind] = field(default_factory=Counter)
@@ -29,13 +29,13 @@ class Further:
     flops: int = 0
     traffic: Counter[tuple[str, tuple[int, ...]]] = field(default_factory=Counter)
 
-    def __add__(self, other: "Further") -> "Further":
-        return Further(
-            self.kinds + other.kinds,
-            self.resident + other.resident,
-            self.state + other.state,
-            self.flops + other.flops,
-            self.traffic + other.traffic,
+    def __add__(self, addend: "BlockIncrement") -> "BlockIncrement":
+        return BlockIncrement(
+            self.kinds + addend.kinds,
+            self.resident + addend.resident,
+            self.state + addend.state,
+            self.flops + addend.flops,
+            self.traffic + addend.traffic,
         )
 
 
@@ -59,9 +59,9 @@ class Repeated:
             self._ledger.assign((self._list, number), _tensors_of(block, tensors))
             self._ledger.assign((self._list, number), (w.grad for w in block.parameters() if w.grad is not None))
 
-    def further(
+    def increment(
         self, peak: Peak, between: Peak, state: Mapping[Any, Mapping[str, Any]] | None, times: float
-    ) -> Further:
+    ) -> BlockIncrement:
         """The increment for one more block.
 
         Args:
@@ -72,7 +72,7 @@ class Repeated:
         """
         work = self._ledger.work[self._list, 1]
         weights = [] if state is None else [*self._blocks[1].parameters(), *_tensors_of(self._blocks[1], state)]
-        return Further(
+        return BlockIncrement(
             self._waiting(peak),
             between.blocks.get((self._list, 1), Counter[Kind]()).total(),
             sum(local_tensor(tensor).nbytes for tensor in weights),
@@ -95,8 +95,8 @@ class Repeated:
         else:
             among = range(at + 1, last + 1)
         waiting = [peak.blocks.get((self._list, number), Counter[Kind]()) for number in among]
-        kinds = {kind for each in waiting for kind in each}
-        return Counter({kind: min(each[kind] for each in waiting) for kind in kinds})
+        kinds = {kind for block_kinds in waiting for kind in block_kinds}
+        return Counter({kind: min(block_kinds[kind] for block_kinds in waiting) for kind in kinds})
 
 
 def _watch(block: nn.Module, name: Block, ledger: Ledger) -> None:

@@ -39,9 +39,9 @@ class LossScale:
     def __init__(self) -> None:
         self.value, self._steps, self._overflow = INITIAL, 0, Overflow()
 
-    def unscale(self, chosen: Optimizer) -> None:
+    def unscale(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an optimiser's parameters, in place."""
-        parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         gradients = [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
         torch._foreach_mul_(gradients, 1 / self.value)
 

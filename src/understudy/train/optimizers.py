@@ -16,10 +16,10 @@ from understudy.recipe import Schedule
 from understudy.train.adamw_8bit import AdamW8bit
 
 
-def optimizer(
+def build_optimizer(
     parameters: Sequence[nn.Parameter], settings: OptimizerSettings, exempt: Container[int] | None = None
 ) -> Optimizer:
-    """The recipe's optimiser.
+    """Build the recipe's optimiser.
 
     Args:
         parameters: it trains those that require gradients.
@@ -35,14 +35,14 @@ def optimizer(
     ]
     if settings.name == "sgd":
         fused = not any(isinstance(parameter, DTensor) for parameter in trained)  # torch has no fused SGD for DTensors
-        chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=fused)
+        optimizer: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=fused)
     elif settings.name == "adamw8bit":
-        chosen = AdamW8bit(groups, lr=0.0, betas=(settings.beta1, settings.beta2))
+        optimizer = AdamW8bit(groups, lr=0.0, betas=(settings.beta1, settings.beta2))
     else:
-        chosen = ShardedAdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
-    _make_state(chosen)
-    set_learning_rate(chosen, settings.learning_rate)
-    return chosen
+        optimizer = ShardedAdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
+    _make_state(optimizer)
+    set_learning_rate(optimizer, settings.learning_rate)
+    return optimizer
 
 
 class ShardedAdamW(AdamW):
@@ -62,18 +62,18 @@ class ShardedAdamW(AdamW):
         return has_complex
 
 
-def _make_state(chosen: Optimizer) -> None:
+def _make_state(optimizer: Optimizer) -> None:
     """Create every parameter's initial state, by a step at a learning rate of 0.
 
     torch creates it at a parameter's first gradient. A parameter that never gets one (dinov2's mask token) would then
     be missing in checkpoints, which torch refuses to load.
     """
-    parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
-    chosen.step()
-    chosen.zero_grad(set_to_none=True)
-    for state in chosen.state.values():
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    for state in optimizer.state.values():
         for value in state.values():
             if isinstance(value, torch.Tensor):
                 value.zero_()
@@ -85,8 +85,8 @@ def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> flo
     Cosine as in Loshchilov & Hutter 2017, without restarts.
     """
     # With epochs in the recipe the number of steps depends on the data, and may be small; the peak must be reached.
-    wanted = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
-    warmup, final = min(wanted, steps - 1), schedule.final
+    steps_up = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
+    warmup, final = min(steps_up, steps - 1), schedule.final
     if step < warmup:
         return float(peak * (step + 1) / warmup)
     done = (step - warmup) / max(1, steps - warmup)
@@ -94,9 +94,9 @@ def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> flo
     return float(peak * (final + (1 - final) * shape))
 
 
-def set_learning_rate(chosen: Optimizer, value: float) -> None:
+def set_learning_rate(optimizer: Optimizer, value: float) -> None:
     """Set the learning rate from the next step on."""
-    for group in chosen.param_groups:
+    for group in optimizer.param_groups:
         group["lr"] = value
 
 
