@@ -73,7 +73,7 @@ OTHER_MEANINGS = {
     "plan/ledger.py": "a kind of memory",
     "plan/rank_models.py": "a kind of memory",
     "registry/names.py": "an alias in MLflow",
-    "registry/register.py": "a key of the recipe",
+    "registry/logged_runs.py": "a key of the recipe",
     "registry/review.py": "tags and columns of a review",
     "steps/cards.py": "a field of the verdict",
     "steps/champion.py": "a folder",
