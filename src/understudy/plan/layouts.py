@@ -27,9 +27,9 @@ def layout_over(planned: Planned, spread: Spread) -> Layout:
 
     It is computed once for each model and sequence length: other degrees do not change it.
     """
-    shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
+    inputs, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
     path = planned.settings.train_path
-    key = json.dumps(planned.model, sort_keys=True), path, tuple(shown.shape)
+    key = json.dumps(planned.model, sort_keys=True), path, tuple(inputs.shape)
     if key not in _layouts:
-        _layouts[key] = layout(uninitialized_model(planned.model, path), shown, path)
+        _layouts[key] = layout(uninitialized_model(planned.model, path), inputs, path)
     return _layouts[key]

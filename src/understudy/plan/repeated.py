@@ -85,16 +85,16 @@ class Repeated:
 
         One block at a time may also hold tensors that are gathered ahead or still being sent: the minimum has none.
         """
-        last, at = len(self._blocks) - 1, None
+        last, running = len(self._blocks) - 1, None
         if peak.within and peak.within[0] == self._list:
-            at = peak.within[1]
-        if at is None:
-            among = range(1, last)
-        elif at > last / 2:
-            among = range(at)
+            running = peak.within[1]
+        if running is None:
+            numbers = range(1, last)
+        elif running > last / 2:
+            numbers = range(running)
         else:
-            among = range(at + 1, last + 1)
-        waiting = [peak.blocks.get((self._list, number), Counter[Kind]()) for number in among]
+            numbers = range(running + 1, last + 1)
+        waiting = [peak.blocks.get((self._list, number), Counter[Kind]()) for number in numbers]
         kinds = {kind for block_kinds in waiting for kind in block_kinds}
         return Counter({kind: min(block_kinds[kind] for block_kinds in waiting) for kind in kinds})
 

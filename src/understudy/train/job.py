@@ -194,12 +194,12 @@ def _checkpoints(
     folder: Path, trained: nn.Module, optimizer: Optimizer, spread: Spread, local_steps: LocalSteps | None
 ) -> Checkpoints:
     """An attempt's checkpoints. Collective: call it on every rank."""
-    inside = folder / "checkpoints"
+    path = folder / "checkpoints"
     with disk_errors(folder):
-        inside.mkdir(exist_ok=True)
+        path.mkdir(exist_ok=True)
     dist.barrier()
     rank_states = [*spread.rank_states, *([local_steps] if local_steps else [])]
-    return Checkpoints(inside, trained, optimizer, spread.meshes.copies.get_group(), rank_states)
+    return Checkpoints(path, trained, optimizer, spread.meshes.copies.get_group(), rank_states)
 
 
 def _learner(

@@ -26,7 +26,7 @@ class Overflow(TypedDict):
     """The scale, which was too large; the step was skipped."""
 
 
-class KeptScale(TypedDict):
+class LossScaleState(TypedDict):
     """The loss scale's state in a checkpoint."""
 
     value: float
@@ -75,10 +75,10 @@ class LossScale:
         """The mark of the last step."""
         return self._overflow
 
-    def kept(self) -> KeptScale:
+    def state_dict(self) -> LossScaleState:
         """The state for a checkpoint."""
-        return KeptScale(value=self.value, steps=self._steps)
+        return LossScaleState(value=self.value, steps=self._steps)
 
-    def load(self, state: KeptScale) -> None:
-        """Restore the state from kept()."""
+    def load(self, state: LossScaleState) -> None:
+        """Restore the state from state_dict()."""
         self.value, self._steps = state["value"], state["steps"]

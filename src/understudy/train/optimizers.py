@@ -27,11 +27,11 @@ def build_optimizer(
         exempt: parameters without weight decay, by id(); default: vectors (biases, norms).
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    spared = {id(parameter) for parameter in trained if parameter.ndim < 2} if exempt is None else exempt
+    without_decay = {id(parameter) for parameter in trained if parameter.ndim < 2} if exempt is None else exempt
     groups = [
-        {"params": alike, "weight_decay": settings.weight_decay if decays else 0.0}
+        {"params": group, "weight_decay": settings.weight_decay if decays else 0.0}
         for decays in (True, False)
-        for alike in by_mesh([parameter for parameter in trained if (id(parameter) in spared) is not decays])
+        for group in by_mesh([parameter for parameter in trained if (id(parameter) in without_decay) is not decays])
     ]
     if settings.name == "sgd":
         fused = not any(isinstance(parameter, DTensor) for parameter in trained)  # torch has no fused SGD for DTensors
@@ -85,8 +85,8 @@ def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> flo
     Cosine as in Loshchilov & Hutter 2017, without restarts.
     """
     # With epochs in the recipe the number of steps depends on the data, and may be small; the peak must be reached.
-    steps_up = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
-    warmup, final = min(steps_up, steps - 1), schedule.final
+    warmup_steps = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
+    warmup, final = min(warmup_steps, steps - 1), schedule.final
     if step < warmup:
         return float(peak * (step + 1) / warmup)
     done = (step - warmup) / max(1, steps - warmup)
@@ -116,7 +116,7 @@ def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
     """The global norm of the gradients, whole on every rank."""
     groups = by_mesh(_with_gradient(parameters)) or [[]]
     grads = [[parameter.grad for parameter in group if parameter.grad is not None] for group in groups]
-    norms = [_whole(nn.utils.get_total_norm(group)) for group in grads]
+    norms = [_full_norm(nn.utils.get_total_norm(group)) for group in grads]
     norm: torch.Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     return norm
 
@@ -147,6 +147,6 @@ def _mesh(tensor: torch.Tensor) -> DeviceMesh | None:
     return tensor.device_mesh if isinstance(tensor, DTensor) else None
 
 
-def _whole(norm: torch.Tensor) -> torch.Tensor:
+def _full_norm(norm: torch.Tensor) -> torch.Tensor:
     full_norm: torch.Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
     return full_norm
