@@ -1,8 +1,8 @@
-"""How often the gate passes a student whose true loss of macro F1 or Matthews correlation is exactly the margin.
+"""How often the gate passes a student whose true loss of a metric of answers, such as macro F1, is exactly the margin.
 
 python -m benchmarks.agreement_rates [--sets 1000] [--resamples 500]
 
-As gate_rates.py, for metrics of answers: test sets are drawn from shares of labels and of two models' answers, of which
+As gate_rates.py: test sets are drawn from shares of labels and of two models' answers, of which
 the true loss follows, and the gate's own code decides on each. At most 2.5 % may pass.
 """
 
@@ -21,7 +21,7 @@ from understudy.evaluate.quality import loss
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName
 
-NAMES: tuple[MetricName, ...] = ("macro_f1", "matthews")
+NAMES: tuple[MetricName, ...] = tuple(name for name, metric in METRICS.items() if metric.from_answers)
 POPULATION = 10**6
 Counts = NDArray[np.int64]
 
@@ -96,7 +96,8 @@ def main() -> None:
     parser.add_argument("--resamples", type=int, default=500)
     asked = parser.parse_args()
     generator = np.random.default_rng(0)
-    print("| labels | test examples | macro F1 passed | Matthews passed |\n|---|---|---|---|")
+    titles = " | ".join(f"{METRICS[name].title} passed" for name in NAMES)
+    print(f"| labels | test examples | {titles} |\n|---|---|{'---|' * len(NAMES)}")
     for case in CASES:
         shares = cells(case)
         true = {name: margin(shares, name) for name in NAMES}

@@ -45,7 +45,7 @@ def write(recipe: Recipe, images: str, folder: Path) -> list[Path]:
     """
     prefix, tag = _parsed(images)
     pipeline = build(recipe, partial(settle, fetching=fetching(recipe)))
-    _place(pipeline, prefix, tag, recipe)
+    _set_images(pipeline, prefix, tag, recipe)
     spec, objects = folder / f"{recipe.name}.yaml", folder / f"{recipe.name}.kubernetes.yaml"
     for path, first_line in ((spec, SPEC), (objects, OBJECTS)):
         _check_overwritable(path, first_line)
@@ -69,7 +69,9 @@ def _check_overwritable(path: Path, first_line: str) -> None:
     """
     with disk_errors(path.parent):
         if path.is_file() and not path.read_bytes().startswith(first_line.encode()):
-            raise InputError(f"{path}: is no compiled pipeline, and is not overwritten. Give another folder with -o.")
+            raise InputError(
+                f"{path}: is not a compiled pipeline, and is not overwritten. Give another folder with -o."
+            )
 
 
 def _parsed(images: str) -> tuple[str, str]:
@@ -82,7 +84,7 @@ def _parsed(images: str) -> tuple[str, str]:
     return prefix, tag
 
 
-def _place(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
+def _set_images(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
     """Set the real images, after compiling: kfp's component objects are shared by all pipelines built here.
 
     The steps that launch a training need no torch, unless they fetch and convert a pretrained model. A step that

@@ -14,15 +14,15 @@ from typing import Any
 
 from kfp import dsl
 
-from understudy.components.evaluate import classifier
 from understudy.components.rejected.component import rejected
 from understudy.components.start.component import start
-from understudy.graph import EVALUATION, GATE, REGISTRATION, Node, node_of, nodes
+from understudy.graph import GATE, Node, node_of, nodes
 from understudy.recipe import Recipe
 from understudy.recipe.tasks import load
 
 REJECTED = "rejected"
-"""The task that records a rejection; it is no node, and has no result."""
+"""The decision, and the task that records it; that is no node, and has no result."""
+APPROVED = "approved"
 OUTPUT = "Output"
 Configure = Callable[[Any, bool], None]
 """Configures a task's pod, of a task that launches a job or of one that does not."""
@@ -46,8 +46,8 @@ def build(recipe: Recipe, settle: Configure = lambda task, launches: None) -> An
     @dsl.pipeline(name=recipe.name, description=f"Distils {recipe.name} and puts the student up for review")
     def distillation(overrides: str = "", seed: int = recipe.seed, fail_when_rejected: bool = False) -> None:
         job_id = dsl.PIPELINE_JOB_ID_PLACEHOLDER
-        given = {"overrides": overrides, "seed": seed, "fails": fail_when_rejected}
-        begun = configured(start(recipe=values, job_id=job_id, steps=names, **given))
+        parameters = {"overrides": overrides, "seed": seed, "fails": fail_when_rejected}
+        begun = configured(start(recipe=values, job_id=job_id, steps=names, **parameters))
         tasks = _tasks(recipe, begun.outputs["run"], configured)
         configured(rejected(run=tasks[node_of(recipe, GATE).name].outputs["run"], fails=fail_when_rejected))
 
@@ -55,7 +55,8 @@ def build(recipe: Recipe, settle: Configure = lambda task, launches: None) -> An
     for node in nodes(recipe):
         if not node.inputs:
             _run_if(distillation.pipeline_spec, node.name, "start", "nothing")
-    _run_if(distillation.pipeline_spec, node_of(recipe, REGISTRATION).name, gate, "approved")
+        if node.kind.needs_approval:
+            _run_if(distillation.pipeline_spec, node.name, gate, APPROVED)
     _run_if(distillation.pipeline_spec, REJECTED, gate, REJECTED)
     return distillation
 
@@ -64,11 +65,11 @@ def _tasks(recipe: Recipe, run: Any, configured: Callable[[Any, bool], Any]) -> 
     """The tasks of the nodes by name. Each comes after its parents, and takes the run from the last of them."""
     tasks: dict[str, Any] = {}
     for node, parents in _parents(recipe).items():
-        *others, last = [tasks[parent.name] for parent in parents] or [None]
-        output = "run" if parents and parents[-1].kind is GATE else OUTPUT
+        *earlier, last = [tasks[parent.name] for parent in parents] or [None]
+        output = "run" if parents and parents[-1].kind.decides else OUTPUT
         component = _component(node, recipe)
         task = component(run=last.outputs[output] if last else run, node=node.name)
-        tasks[node.name] = configured(task.after(*others), node.kind.launches)
+        tasks[node.name] = configured(task.after(*earlier), node.kind.launches)
     return tasks
 
 
@@ -87,9 +88,8 @@ def _parents(recipe: Recipe) -> Mapping[Node, tuple[Node, ...]]:
 
 def _component(node: Node, recipe: Recipe) -> Any:
     """The component of a node's kind, with the node's name, which a page shows."""
-    component = getattr(importlib.import_module(node.kind.component), node.kind.name)
-    if node.kind is EVALUATION and load(recipe.task).LABELLED:
-        component = classifier.evaluate
+    module = (load(recipe.task).LABELLED and node.kind.labelled_component) or node.kind.component
+    component = getattr(importlib.import_module(module), node.kind.name)
     named = copy.copy(component)
     named.component_spec = copy.copy(component.component_spec)
     named.name = named.component_spec.name = node.name
@@ -110,8 +110,8 @@ def _run_if(pipeline: Any, name: str, producer: str, word: str) -> None:
     """
     task = pipeline.root.dag.tasks[name]
     channel = f"pipelinechannel--{producer}-{OUTPUT}"
-    given = task.inputs.parameters[channel].task_output_parameter
-    given.producer_task, given.output_parameter_key = producer, OUTPUT
+    source = task.inputs.parameters[channel].task_output_parameter
+    source.producer_task, source.output_parameter_key = producer, OUTPUT
     string = pipeline.components["comp-start"].output_definitions.parameters[OUTPUT].parameter_type
     pipeline.components[task.component_ref.name].input_definitions.parameters[channel].parameter_type = string
     task.trigger_policy.condition = f"inputs.parameter_values['{channel}'] == '{word}'"

@@ -23,18 +23,18 @@ def reasons(workflow: Mapping[str, Any]) -> list[str]:
     """
     status = workflow.get("status", {})
     nodes = (status.get("nodes") or {}).values()
-    made_good = [f"{node['name']}(" for node in nodes if node.get("type") == "Retry" and node["phase"] == "Succeeded"]
+    recovered = [f"{node['name']}(" for node in nodes if node.get("type") == "Retry" and node["phase"] == "Succeeded"]
     last: dict[str, tuple[int, str]] = {}
     for node in nodes:
         if node.get("type") != "Pod" or node.get("phase") not in BAD or not node.get("message"):
             continue
-        if node["name"].startswith(tuple(made_good)):  # a later attempt succeeded
+        if node["name"].startswith(tuple(recovered)):  # a later attempt succeeded
             continue
         number = int((ATTEMPT.findall(node["name"]) or ["0"])[-1])
         task = _task(node["name"])
         last[task] = max(last.get(task, (-1, "")), (number, _words(node["message"])))
-    said = [f"{task}: {message}" for task, (_, message) in sorted(last.items())]
-    return said or list(filter(None, [status.get("message", "")]))
+    messages = [f"{task}: {message}" for task, (_, message) in sorted(last.items())]
+    return messages or list(filter(None, [status.get("message", "")]))
 
 
 def _words(message: str) -> str:

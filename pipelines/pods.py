@@ -78,8 +78,8 @@ def settle(task: Any, launches: bool, fetching: Container[str] = ()) -> None:
     task.set_retry(RETRIES)  # the versions of KFP and Argo decide which failures count: docs/operating/cluster.md
     kubernetes.set_security_context(task, run_as_non_root=True)  # required in a profile's namespace
     if not launches:
-        for what, amount in SIZE.items():
-            getattr(task, f"set_{what}")(amount)
+        for setting, amount in SIZE.items():
+            getattr(task, f"set_{setting}")(amount)
     kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)
     kubernetes.use_config_map_as_volume(task, config_map_name=CONFIG, mount_path=SETTINGS_FOLDER)
     kubernetes.use_config_map_as_env(

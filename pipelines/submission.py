@@ -60,10 +60,10 @@ class Server:
 
         with warnings.catch_warnings(), self.answering():
             warnings.simplefilter("ignore", FutureWarning)
-            made = AsksOnce(host=self.host, existing_token=self.token(), namespace=self.namespace or "kubeflow")
+            client = AsksOnce(host=self.host, existing_token=self.token(), namespace=self.namespace or "kubeflow")
         if self.user:
-            made._run_api.api_client.set_default_header(USER, self.user)  # shared by all of its APIs
-        return made
+            client._run_api.api_client.set_default_header(USER, self.user)  # shared by all of its APIs
+        return client
 
     def answering(self) -> "_Words":
         """A context that turns the server's errors into messages."""
@@ -116,14 +116,14 @@ def submit(server: Server, recipe: Recipe, images: str, experiment: str | None) 
     with tempfile.TemporaryDirectory() as folder:
         package = write(recipe, images, Path(folder))[0]
         with server.answering(), redirect_stdout(None):  # KFP's client prints addresses, one of them twice
-            made = client.create_run_from_pipeline_package(
+            run = client.create_run_from_pipeline_package(
                 str(package),
                 run_name=f"{recipe.name} {time.strftime('%Y-%m-%d %H:%M:%S')}",
                 experiment_name=experiment or recipe.experiment,
                 namespace=server.namespace,
                 enable_caching=False,
             )
-    return str(made.run_id)
+    return str(run.run_id)
 
 
 def _refuse_another_version(server: Server, client: Any) -> None:
@@ -134,14 +134,15 @@ def _refuse_another_version(server: Server, client: Any) -> None:
         api = client._run_api.api_client
         answer = api.call_api(VERSION, "GET", auth_settings=["Bearer"], _preload_content=False)
     try:
-        said = str(json.loads(answer.data)["tag_name"])
+        server_version = str(json.loads(answer.data)["tag_name"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{server.host}: this is no KFP API server; correct --host or KFP_HOST") from error
-    found, own = (re.match(r"v?(\d+\.\d+)\.", version) for version in (said, __version__))
-    if found and own and found[1] != own[1]:
+    server_minor, client_minor = (re.match(r"v?(\d+\.\d+)\.", version) for version in (server_version, __version__))
+    if server_minor and client_minor and server_minor[1] != client_minor[1]:
         raise InputError(
-            f"{server.host}: KFP {said}, and pipelines are compiled here for {own[1]}: another version may run them "
-            f"otherwise, or not at all. Use a server of {own[1]}, or the version of understudy for KFP {found[1]}"
+            f"{server.host}: KFP {server_version}, and pipelines are compiled here for {client_minor[1]}: another "
+            f"version may run them differently, or not at all. Use a server of {client_minor[1]}, or the version of "
+            f"understudy for KFP {server_minor[1]}"
         )
 
 
@@ -151,24 +152,27 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
     Returns:
         0 when all of its tasks succeeded, 1 otherwise.
     """
-    client, said, away, refused = None, "", 0.0, 0.0
+    client, reported_state, unreachable_seconds, refused_seconds = None, "", 0.0, 0.0
     while True:
         try:
             client = client or server.client()
             state = _state(server, client, run)
-            words = f"{state.lower()}: {_reasons(server, client, run)}; see {server.page(run)}" if state in BAD else ""
+            reasons_text = f": {_reasons(server, client, run)}; see {server.page(run)}" if state in BAD else ""
         except UnderstudyError as error:
             status = getattr(error.__cause__, "status", 500)
-            away, refused = (away, refused + EVERY) if status in (401, 403) else (away + EVERY, 0.0)
-            if away > PATIENCE or refused > RENEWAL or status == 404:
+            if status in (401, 403):
+                refused_seconds += EVERY
+            else:
+                unreachable_seconds, refused_seconds = unreachable_seconds + EVERY, 0.0
+            if unreachable_seconds > PATIENCE or refused_seconds > RENEWAL or status == 404:
                 raise
             client = None  # the next client reads the token again
             time.sleep(EVERY)
             continue
-        away = refused = 0.0
-        if state and state != said:  # a new run has none yet
-            said = state
-            tell(words or state.lower())
+        unreachable_seconds = refused_seconds = 0.0
+        if state and state != reported_state:  # a new run has none yet
+            reported_state = state
+            tell(f"{state.lower()}{reasons_text}")
         if state in ENDED:
             return 0 if state == "SUCCEEDED" else FAILED
         time.sleep(EVERY)

@@ -11,6 +11,7 @@ the job in a cluster. Its role names its result among other nodes' inputs.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from understudy.recipe import Recipe
 from understudy.recipe.learners import in_order, job_of, paths_of, start_of
@@ -18,6 +19,15 @@ from understudy.recipe.roles import CONTROL, STUDENT, learner_of
 
 RECORDS, EXAMPLES, MEASURES, VERDICT, REGISTERED = "records", "examples", "measures", "verdict", "registration"
 """The roles of other results."""
+
+
+class Page(NamedTuple):
+    """The file of a result that a person opens, as `understudy run` names it."""
+
+    title: str
+    file: str
+    is_recorded: bool = False
+    """Whether the registration puts it into the run's record in MLflow."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +46,46 @@ class Kind:
     """Whether it saves checkpoints, and resumes from them after it was stopped."""
     reads_code: bool = False
     """Whether its task reads the custom code of the recipe's models, for its key or to register it."""
+    labelled_component: str = ""
+    """The module of its KFP component for tasks whose examples have one label; empty if it is the same."""
+    decides: bool = False
+    """Whether its result is the verdict. Its task's output is then the decision, which is rejected or approved."""
+    needs_approval: bool = False
+    """Whether its task runs only if the student is approved."""
+    contents: str = ""
+    """The JSON file of its result that the run's summary has."""
+    page: Page | None = None
 
 
-INGEST = Kind("ingest", "understudy.steps.ingest", "understudy.components.ingest.component")
+INGEST = Kind("ingest", "understudy.steps.ingest", "understudy.components.ingest.component", contents="records.json")
 PREPARE = Kind("prepare", "understudy.steps.prepare", "understudy.components.prepare.component")
 TRAINING = Kind(
     "train", "understudy.steps.training", "understudy.components.train.component", launches=True, resumes=True
 )
 EVALUATION = Kind(
-    "evaluate", "understudy.steps.evaluate", "understudy.components.evaluate.component", launches=True, reads_code=True
+    "evaluate",
+    "understudy.steps.evaluate",
+    "understudy.components.evaluate.component",
+    launches=True,
+    reads_code=True,
+    labelled_component="understudy.components.evaluate.classifier",
+    contents="measures.json",
 )
-GATE = Kind("gate", "understudy.steps.gate", "understudy.components.gate.component")
+GATE = Kind(
+    "gate",
+    "understudy.steps.gate",
+    "understudy.components.gate.component",
+    decides=True,
+    contents="verdict.json",
+    page=Page("report", "report.html", is_recorded=True),
+)
 REGISTRATION = Kind(
-    "register", "understudy.steps.register", "understudy.components.register.component", reads_code=True
+    "register",
+    "understudy.steps.register",
+    "understudy.components.register.component",
+    reads_code=True,
+    needs_approval=True,
+    contents="registration.json",
 )
 
 

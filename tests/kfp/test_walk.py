@@ -47,7 +47,7 @@ LONG = f"teacher.train.epochs=2000; teacher.train.checkpoint_every={EVERY}"
 REJECTED = "gate.max_size_ratio=0.001"
 ADMIN = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": "only-for-development"}
 SHOWN = {
-    "start.overview": " of 8 are there",
+    "start.overview": " of 8 results are cached",
     "start.report": "its report is made by the task gate",
     "evaluate.metrics": "student/accuracy",
     "evaluate.confusion": "Predicted label",
@@ -231,7 +231,7 @@ def test_the_first_page_shows_every_step_and_something_true_of_each_artifact(who
 def test_the_page_of_a_reused_run_shows_verdict_and_version(later: dict[str, Any], page: Page) -> None:
     later["reused"].end()
     artifacts(page, later["reused"])
-    text = shows(page, "start.overview", "all 8 results are there")
+    text = shows(page, "start.overview", "all 8 results are cached")
     page.picture(PICTURES / "kfp-reused.png")
     assert "gate: approved" in text
     assert "register: version " in text

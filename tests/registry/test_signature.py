@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.registry.reviewers import key_pair
 from understudy.errors import InputError
-from understudy.registry.signature import PRIVATE, PUBLIC, checking_key, holds, signed, signing_key
+from understudy.registry.signature import PRIVATE, PUBLIC, checking_key, is_valid, signed, signing_key
 
 KEY = Ed25519PrivateKey.generate()
 PUBLIC_KEY = KEY.public_key()
@@ -19,18 +19,18 @@ NAMES = st.text(min_size=1, max_size=20)
 @given(NAMES, NAMES, NAMES, NAMES)
 def test_a_signature_holds_for_its_own_promotion_alone(name: str, version: str, digest: str, other: str) -> None:
     signature = signed(KEY, name, version, digest)
-    assert holds(PUBLIC_KEY, signature, name, version, digest)
+    assert is_valid(PUBLIC_KEY, signature, name, version, digest)
     for said in ((other, version, digest), (name, other, digest), (name, version, other), (name + version, "", digest)):
-        assert holds(PUBLIC_KEY, signature, *said) == (said == (name, version, digest))
+        assert is_valid(PUBLIC_KEY, signature, *said) == (said == (name, version, digest))
 
 
 @pytest.mark.parametrize("signature", ["", "no signature", "é", "AAAA", base64.b64encode(b"x" * 64).decode()])
 def test_what_is_no_signature_does_not_hold(signature: str) -> None:
-    assert not holds(PUBLIC_KEY, signature, "digits", "1", "d")
+    assert not is_valid(PUBLIC_KEY, signature, "digits", "1", "d")
 
 
 def test_another_keys_signature_does_not_hold() -> None:
-    assert not holds(PUBLIC_KEY, signed(Ed25519PrivateKey.generate(), "digits", "1", "d"), "digits", "1", "d")
+    assert not is_valid(PUBLIC_KEY, signed(Ed25519PrivateKey.generate(), "digits", "1", "d"), "digits", "1", "d")
 
 
 def test_the_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_the_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     ours, theirs = signing_key(), checking_key()
     assert ours
     assert theirs
-    assert holds(theirs, signed(ours, "digits", "1", "d"), "digits", "1", "d")
+    assert is_valid(theirs, signed(ours, "digits", "1", "d"), "digits", "1", "d")
     for variable in (PRIVATE, PUBLIC):
         monkeypatch.setenv(variable, " \n")
     assert (signing_key(), checking_key()) == (None, None)

@@ -8,7 +8,7 @@ from tests.registry.submitted import Pipeline, connect
 from understudy.errors import UnderstudyError
 from understudy.registry.client import server_at
 from understudy.registry.names import DIGEST
-from understudy.registry.version_files import MANIFEST, MARK, files_digest, whole
+from understudy.registry.version_files import MANIFEST, MARK, files_digest, intact_manifest
 from understudy.store.files import sha256
 
 
@@ -37,7 +37,7 @@ def test_every_file_of_a_version_counts(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("text", ["[]", "{}", "1", '{"files": 1}', "{", "[" * 100_000, "\xff"])
 def test_what_is_no_manifest_is_no_model(tmp_path: Path, text: str) -> None:
     (tmp_path / MANIFEST).write_bytes(text.encode("latin-1"))
-    assert whole(tmp_path, sha256((tmp_path / MANIFEST).read_bytes())) is None
+    assert intact_manifest(tmp_path, sha256((tmp_path / MANIFEST).read_bytes())) is None
 
 
 def test_a_file_more_is_another_model(pipeline: Pipeline) -> None:
@@ -46,6 +46,6 @@ def test_a_file_more_is_another_model(pipeline: Pipeline) -> None:
     digest = (server_at(pipeline.uri).version_tags(made.name, made.version) or {})[DIGEST]
     place = Path(connect(pipeline.uri).get_model_version_download_uri(made.name, made.version).removeprefix("file://"))
     folder = place / "artifacts" / digest
-    assert whole(folder, digest)
+    assert intact_manifest(folder, digest)
     (folder / "evil.py").write_text("")
-    assert whole(folder, digest) is None
+    assert intact_manifest(folder, digest) is None

@@ -1,3 +1,4 @@
+import importlib
 from collections.abc import Callable
 
 from understudy.graph import GATE, Kind, node_of, nodes, trainings
@@ -47,3 +48,16 @@ def test_a_job_has_resources_and_other_tasks_have_none(digits: Recipe) -> None:
 def test_a_kind_of_which_there_is_one_node_finds_it(digits: Recipe) -> None:
     assert node_of(digits, GATE).name == "gate"
     assert isinstance(node_of(digits, GATE).kind, Kind)
+
+
+def test_one_node_decides_and_later_ones_may_need_its_approval(digits: Recipe) -> None:
+    decides = [node.kind.decides for node in nodes(digits)]
+    assert decides.count(True) == 1
+    assert not any(node.kind.needs_approval for node in nodes(digits)[: decides.index(True) + 1])
+
+
+def test_every_kind_has_the_modules_that_it_names(digits: Recipe) -> None:
+    for kind in {node.kind for node in nodes(digits)}:
+        assert callable(importlib.import_module(kind.step).step)
+        for component in filter(None, (kind.component, kind.labelled_component)):
+            assert hasattr(importlib.import_module(component), kind.name), component

@@ -96,6 +96,7 @@ WITHOUT = {
     "steps/evidence.py": "steps/test_keys.py, and evaluate/test_report.py shows it",
     "steps/identity.py": "steps/test_keys.py",
     "steps/ingest.py": "steps/test_summary.py runs it; what decides it: steps/test_keys.py",
+    "steps/pretrained_config.py": "steps/test_recipe_check.py",
     "steps/step.py": "steps/test_keys.py and steps/test_execution.py",
     "parallel/checkpoint_files.py": "what is written, and what goes wrong: parallel/test_checkpoint.py",
     "parallel/savers.py": "their order: train/test_savers.py",

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from rich.table import Table
 from understudy.cli.profile import profile_table
 from understudy.errors import DONE, REJECTED, STOPPED
 from understudy.evaluate.contents import Measures, Verdict
-from understudy.graph import GATE, REGISTRATION
+from understudy.graph import REGISTRATION, nodes
 from understudy.launch.platform import platform
+from understudy.recipe import Recipe
 from understudy.recipe.roles import TEACHER
 from understudy.steps import state_of, summary_of
 from understudy.steps.summary import Registered
@@ -48,11 +49,8 @@ def conclude(
     if summary.verdict:
         console.print()
         show_verdict(console, summary.verdict)
-        gate = state_of(run, GATE)
-        assert gate is not None
-        is_in_mlflow = platform().remote and summary.registration
-        report = _shortest(store.objects.path(gate.digest) / "report.html")
-        console.print(f"report: {'report.html of the run, in MLflow' if is_in_mlflow else report}")
+    for title, path in _pages(run, store, is_registered=summary.registration is not None):
+        console.print(f"{title}: {path}", markup=False)
     if summary.registration:
         console.print(_registered(run, summary.registration))
         console.print(f"look at it: {_address(summary.registration['url'], store.folder.parent)}", markup=False)
@@ -71,6 +69,18 @@ def _show_profiles(console: Console, run: Run, profiles: Mapping[str, Profile]) 
     console.print(profile_table(profiles))
     traces = run.folder / "logs" / "*" / "trace-*.json.gz"
     console.print(f"traces, for ui.perfetto.dev: {_shortest(traces)}", markup=False)
+
+
+def _pages(run: Run, store: Store, *, is_registered: bool) -> Iterator[tuple[str, str]]:
+    """The titles and paths of the results' pages: in MLflow if the store is out of reach."""
+    for node in nodes(Recipe.model_validate(run.recipe)):
+        page, state = node.kind.page, run.state(node.name)
+        if page is None or state is None or not state.digest:
+            continue
+        if platform().remote and is_registered and page.is_recorded:
+            yield page.title, f"{page.file} of the run, in MLflow"
+        else:
+            yield page.title, _shortest(store.objects.path(state.digest) / page.file)
 
 
 def _address(url: str, home: Path) -> str:

@@ -51,8 +51,8 @@ def card(path: str | None) -> dict[str, str]:
 def _folders(path: str | None) -> list[Path]:
     if path is None:
         return []
-    here = Path(path).expanduser()
-    folder = here if here.is_dir() else here.parent
+    location = Path(path).expanduser()
+    folder = location if location.is_dir() else location.parent
     return [folder, folder.parent]
 
 
@@ -73,17 +73,17 @@ def _entries(text: str) -> dict[str, str]:
     # BaseLoader returns only texts, lists and mappings: a tag such as !!bool raises any error on other values, and
     # merge keys (<<) expand one kilobyte to gigabytes.
     try:
-        found = yaml.load(text, Loader=yaml.BaseLoader)
+        fields = yaml.load(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}
-    if not isinstance(found, Mapping):
+    if not isinstance(fields, Mapping):
         return {}
-    words = {called: _words(found.get(name)) for name, called in ENTRIES.items()}
-    return {called: said for called, said in words.items() if said}
+    words = {title: _words(fields.get(name)) for name, title in ENTRIES.items()}
+    return {title: text for title, text in words.items() if text}
 
 
 def _words(value: object) -> str:
     """A text, or a list of texts, on one line."""
-    listed = value if isinstance(value, list) else [value]
-    said = ", ".join(entry for entry in listed[:9] if isinstance(entry, str) and entry not in NOTHING)
-    return printable(said)[:LONGEST]
+    items = value if isinstance(value, list) else [value]
+    text = ", ".join(entry for entry in items[:9] if isinstance(entry, str) and entry not in NOTHING)
+    return printable(text)[:LONGEST]

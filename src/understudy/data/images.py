@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
-# Pillow detects a format by content, whatever the file's name, and its PostScript reader starts Ghostscript: data
+# Pillow detects a format by content and not by the file's name, and its PostScript reader starts Ghostscript: data
 # must not start a program. All of these are decoded inside this process.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 

@@ -37,7 +37,7 @@ class Row:
     key: str
     """It decides the split: equal for copies of a document that differ only in line ends and byte order mark."""
     label: str | None
-    own: Split | None
+    source_split: Split | None
     start: int
     length: int
     others: Mapping[str, int]
@@ -78,19 +78,19 @@ def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tupl
     Raises:
         InputError: the source cannot be read, a record is damaged (and on_error is fail), or the splits do not fit.
     """
-    task, place = cast("Checks", load(name)), _place(data, "data")
+    task, location = cast("Checks", load(name)), _location(data, "data")
     with tempfile.TemporaryFile(dir=folder) as spool:
         reading = read(data.source, task.FIELDS)
-        rows, skipped, notes = _gather(reading, data, place, task, spool, progress)
+        rows, skipped, notes = _gather(reading, data, location, task, spool, progress)
         rows.sort(key=lambda row: (row.id, row.label or ""))  # equal content may have two labels
-        sides = [(row.key, row.own) for row in rows]
-        splits, moved = assign(sides, data.validation, data.test)
-        _check_splits(place, splits, skipped)
-        splits, rare = keep_in_training(sides, [row.label for row in rows], splits)
+        keyed_splits = [(row.key, row.source_split) for row in rows]
+        splits, moved = assign(keyed_splits, data.validation, data.test)
+        _check_splits(location, splits, skipped)
+        splits, rare = keep_in_training(keyed_splits, [row.label for row in rows], splits)
         labels = _labels(rows) if task.LABELLED else None
-        _check_splits(place, splits, skipped)
+        _check_splits(location, splits, skipped)
         if labels is not None:
-            _check_labels(place, task.NOUN, rows, splits, labels)
+            _check_labels(location, task.NOUN, rows, splits, labels)
         write(folder / FILE, _records(rows, splits, spool), list(rows[0].others))
     counts = Counter(splits)
     facts = {
@@ -106,7 +106,7 @@ def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tupl
 
 
 def ingest_beside(
-    data: DataSet, where: str, name: TaskName, records: Path, folder: Path, progress: Progress
+    data: DataSet, section: str, name: TaskName, records: Path, folder: Path, progress: Progress
 ) -> tuple[str, ...]:
     """Write the files of a `records` object of further data: all of it is in the training split.
 
@@ -114,7 +114,7 @@ def ingest_beside(
 
     Args:
         data: the recipe's section.
-        where: its path in the recipe.
+        section: its path in the recipe.
         name: the recipe's task.
         records: the records of the section `data`, whose labels these may have.
         folder: an empty folder.
@@ -127,27 +127,32 @@ def ingest_beside(
         InputError: the source cannot be read, a record is damaged (and on_error is fail), has a label that `data` has
             not, or none is left.
     """
-    task, place = cast("Checks", load(name)), _place(data, where)
+    task, location = cast("Checks", load(name)), _location(data, section)
     labels, held_out = read_json(records / "records.json")["labels"], set_aside(records)
     with tempfile.TemporaryFile(dir=folder) as spool:
-        with _errors_of(where):
+        with _errors_of(section):
             reading = read(data.source, task.FIELDS)
-        rows, skipped, notes = _gather(reading, data, place, task, spool, progress)
-        ours = [row for row in rows if row.own in (None, "train") and not {row.id, row.key} & held_out]
-        ours.sort(key=lambda row: (row.id, row.label or ""))
-        unknown = sorted({str(row.label) for row in ours}.difference(labels)) if labels is not None else []
+        rows, skipped, notes = _gather(reading, data, location, task, spool, progress)
+        training_rows = [
+            row for row in rows if row.source_split in (None, "train") and not {row.id, row.key} & held_out
+        ]
+        training_rows.sort(key=lambda row: (row.id, row.label or ""))
+        unknown = sorted({str(row.label) for row in training_rows}.difference(labels)) if labels is not None else []
         if unknown:
-            raise InputError(f"{place}: has labels that the records of `data` have not: {', '.join(unknown[:10])}")
-        if not ours:
-            raise InputError(f"{place}: no record is left: {len(rows)} were read, and `data` sets all of them aside")
-        splits: list[Split] = ["train"] * len(ours)
-        write(folder / FILE, _records(ours, splits, spool), list(ours[0].others))
-    left_out = len(rows) - len(ours)
+            raise InputError(f"{location}: has labels that the records of `data` lack: {', '.join(unknown[:10])}")
+        if not training_rows:
+            raise InputError(
+                f"{location}: no record is left: {len(rows)} were read, and all are in the validation or test split of "
+                "`data`"
+            )
+        splits: list[Split] = ["train"] * len(training_rows)
+        write(folder / FILE, _records(training_rows, splits, spool), list(training_rows[0].others))
+    left_out = len(rows) - len(training_rows)
     if left_out:
         notes.append(f"{_counted(left_out, task.NOUN)} left out, which a validation or test split has")
     facts = {
         "task": name,
-        "counts": {split: len(ours) if split == "train" else 0 for split in SPLITS},
+        "counts": {split: len(training_rows) if split == "train" else 0 for split in SPLITS},
         "skipped": [broken._asdict() for broken in sorted(skipped)],
         "moved": 0,
         "labels": labels,
@@ -158,17 +163,17 @@ def ingest_beside(
 
 
 @contextmanager
-def _errors_of(where: str) -> Iterator[None]:
+def _errors_of(section: str) -> Iterator[None]:
     """Put a section's path into errors of its source, which begin with that of the section `data`."""
     try:
         yield
     except InputError as error:
-        lines = (line.replace("data.source", f"{where}.source", 1) for line in str(error).splitlines())
+        lines = (line.replace("data.source", f"{section}.source", 1) for line in str(error).splitlines())
         raise InputError("\n".join(lines)) from error
 
 
 def _gather(
-    reading: Reading, data: DataSet, place: str, task: Checks, spool: IO[bytes], progress: Progress
+    reading: Reading, data: DataSet, location: str, task: Checks, spool: IO[bytes], progress: Progress
 ) -> tuple[list[Row], list[Broken], list[str]]:
     """Spool the valid records; returns them, the skipped ones, and notes on their contents."""
     rows, skipped, damaged, start, noted = list[Row](), list[Broken](), list[Broken](), 0, Counter[str]()
@@ -187,17 +192,17 @@ def _gather(
                 break
         progress(done, max(done, reading.total))
     if damaged:
-        raise _refusal(place, damaged)
+        raise _refusal(location, damaged)
     notes = [f"{_counted(count, task.NOUN)} {note}" for note, count in noted.items() if note]
     return rows, skipped, notes
 
 
 def _row(checked: Checked, start: int, spool: IO[bytes]) -> Row:
     """Write a record's fields to the end of the spool."""
-    _, content, label, own, others = checked.record
-    length, lengths = spool.write(content), {name: spool.write(value) for name, value in others.items()}
+    _, content, label, source_split, fields = checked.record
+    length, lengths = spool.write(content), {name: spool.write(value) for name, value in fields.items()}
     label = None if label is None else canonical(label)
-    return Row(identity(content, others), checked.key, label, own, start, length, lengths)
+    return Row(identity(content, fields), checked.key, label, source_split, start, length, lengths)
 
 
 def _counted(count: int, noun: str) -> str:
@@ -213,14 +218,14 @@ def _until_error(records: Iterable[Raw | Broken], damaged: Sequence[Broken]) -> 
             raise
 
 
-def _refusal(place: str, damaged: Sequence[Broken]) -> InputError:
+def _refusal(location: str, damaged: Sequence[Broken]) -> InputError:
     """An error that names damaged records, at most NAMED, so that one run is enough to find them all."""
     named = "; ".join(f"{record.name} {record.reason}" for record in damaged[:NAMED])
     many = f"{len(damaged)} records are damaged" if len(damaged) <= NAMED else f"the first {NAMED} damaged records"
-    start, them = (f"{place}: ", "it") if len(damaged) == 1 else (f"{place}: {many}: ", "them")
+    start, them = (f"{location}: ", "it") if len(damaged) == 1 else (f"{location}: {many}: ", "them")
     return InputError(
-        f"{start}{named}. Repair or remove {them}, or set {place.partition('.source')[0]}.on_error: skip to leave such "
-        "records out and count them."
+        f"{start}{named}. Repair or remove {them}, or set {location.partition('.source')[0]}.on_error: skip to "
+        "leave such records out and count them."
     )
 
 
@@ -233,9 +238,9 @@ def _checked(record: Raw, task: Checks) -> Checked | Broken:
         return Broken(record.name, str(error))
 
 
-def _place(data: DataSet, where: str) -> str:
-    path = getattr(data.source, "path", None)
-    return f"{where}.source.path: {path}" if path else f"{where}.source.type: {data.source.type}"
+def _location(data: DataSet, section: str) -> str:
+    source_path = getattr(data.source, "path", None)
+    return f"{section}.source.path: {source_path}" if source_path else f"{section}.source.type: {data.source.type}"
 
 
 def _labels(rows: list[Row]) -> list[str]:
@@ -245,27 +250,27 @@ def _labels(rows: list[Row]) -> list[str]:
     return sorted(labels, key=lambda label: (int(label), label) if numbers else (0, label))
 
 
-def _check_splits(place: str, splits: list[Split], skipped: Sequence[Broken]) -> None:
-    for split, fix in (("train", "data.test and data.validation take"), ("test", "data.test leaves")):
+def _check_splits(location: str, splits: list[Split], skipped: Sequence[Broken]) -> None:
+    for split, fix in (("train", "lower data.test or data.validation"), ("test", "raise data.test")):
         if split not in splits:
             raise InputError(
-                f"{place}: no record is left for {split}: {len(splits)} were read, {len(skipped)} skipped. "
-                f"Give more data, or look at what {fix}."
+                f"{location}: no record is left for {split}: {len(splits)} were read, {len(skipped)} skipped. "
+                f"Give more data, or {fix}."
             )
 
 
-def _check_labels(place: str, noun: str, rows: list[Row], splits: list[Split], labels: list[str]) -> None:
+def _check_labels(location: str, noun: str, rows: list[Row], splits: list[Split], labels: list[str]) -> None:
     if len(labels) < 2:
-        raise InputError(f"{place}: all {noun}s have the label {labels[0]}. A classifier needs two labels or more.")
-    found: dict[Split, set[str | None]] = {split: set() for split in SPLITS}
+        raise InputError(f"{location}: all {noun}s have the label {labels[0]}. A classifier needs two labels or more.")
+    by_split: dict[Split, set[str | None]] = {split: set() for split in SPLITS}
     for row, split in zip(rows, splits, strict=True):
-        found[split].add(row.label)
+        by_split[split].add(row.label)
     for held_out in ("test", "validation"):
-        unseen = found[held_out] - found["train"]
+        unseen = by_split[held_out] - by_split["train"]
         if unseen:
             names = ", ".join(label for label in labels if label in unseen)
             raise InputError(
-                f"{place}: the {held_out} split has labels that training never saw: {names}. "
+                f"{location}: the {held_out} split has labels that the training split lacks: {names}. "
                 f"Remove them or add training {noun}s of them."
             )
 
@@ -284,5 +289,5 @@ def _records(rows: list[Row], splits: list[Split], spool: IO[bytes]) -> Iterator
     for row, split in zip(rows, splits, strict=True):
         spool.seek(row.start)
         content = spool.read(row.length)
-        others = {name: spool.read(length) for name, length in row.others.items()}
-        yield Record(row.id, split, row.label, content, others)
+        fields = {name: spool.read(length) for name, length in row.others.items()}
+        yield Record(row.id, split, row.label, content, fields)

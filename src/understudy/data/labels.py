@@ -18,8 +18,8 @@ def lookalikes(labels: Iterable[str]) -> list[str]:
     for label in sorted(labels):
         folded = unicodedata.normalize("NFKC", label).casefold()
         groups["".join(folded.replace("_", " ").replace("-", " ").split())].append(label)
-    found = [", ".join(group) for group in groups.values() if len(group) > 1]
-    if not found:
+    confused = [", ".join(group) for group in groups.values() if len(group) > 1]
+    if not confused:
         return []
-    more = f"; and {len(found) - SHOWN} more such" if len(found) > SHOWN else ""
-    return [f"labels that may be meant to be one: {'; '.join(found[:SHOWN])}{more}"]
+    more = f"; and {len(confused) - SHOWN} more such" if len(confused) > SHOWN else ""
+    return [f"labels that may be meant to be one: {'; '.join(confused[:SHOWN])}{more}"]

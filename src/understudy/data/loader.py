@@ -211,8 +211,10 @@ class Order:
 
     def batch(self, step: int) -> Indices:
         """The indices of a step's global batch."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        return _permutation(self.examples, self.seed, epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+        epoch, position = divmod(step, self.steps_per_epoch)
+        return _permutation(self.examples, self.seed, epoch)[
+            position * self.batch_size : (position + 1) * self.batch_size
+        ]
 
     def places(self, rank: int, world_size: int, parts: int) -> list[slice]:
         """The positions in a batch of the examples that a rank reads, in `parts` micro-batches.

@@ -43,7 +43,7 @@ class TestSplit(Protocol):
     def batch_count(self, size: int) -> int:
         """The number of batches."""
 
-    def batches(self, size: int, rank: int = 0, of: int = 1) -> Iterator[Batch]:
+    def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         """The batches `rank`, `rank + of`, `rank + 2 * of`, ..."""
 
     def sample(self, size: int) -> NDArray[Any]:
@@ -63,9 +63,9 @@ class Labelled:
         """The number of batches."""
         return -(-len(self.labels) // size)
 
-    def batches(self, size: int, rank: int = 0, of: int = 1) -> Iterator[Batch]:
+    def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         """This share's batches of examples, in order."""
-        for start in range(size * rank, len(self.labels), size * of):
+        for start in range(size * rank, len(self.labels), size * world_size):
             rows = slice(start, start + size)
             labels = self.labels[rows]
             yield Batch(np.array(self.inputs[rows]), labels, np.arange(start, start + len(labels)))
@@ -99,10 +99,10 @@ class Documents:
         """The number of batches."""
         return -(-len(self.starts) // size)
 
-    def batches(self, size: int, rank: int = 0, of: int = 1) -> Iterator[Batch]:
+    def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         """This share's batches of windows, the long ones first: a batch then has similar lengths and little padding."""
         order = np.argsort(-self.lengths, kind="stable")
-        for start in range(size * rank, len(order), size * of):
+        for start in range(size * rank, len(order), size * world_size):
             rows = order[start : start + size]
             steps = np.arange(self.lengths[rows].max())
             real = steps < self.lengths[rows, None]

@@ -21,9 +21,9 @@ class Mix(NamedTuple):
     share: float
     """The weight of an image itself; its partner has the rest."""
 
-    def images(self, own: Tensor, partners: Tensor) -> Tensor:
+    def images(self, images: Tensor, partners: Tensor) -> Tensor:
         """The mixed images, uint8 as both are."""
-        mixed = self.share * own.float() + (1 - self.share) * partners.float()
+        mixed = self.share * images.float() + (1 - self.share) * partners.float()
         return mixed.round().to(torch.uint8)
 
 

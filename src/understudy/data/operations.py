@@ -41,7 +41,8 @@ def rotate(images: Tensor, strength: Tensor) -> Tensor:
     """Rotate by up to 30 degrees, around the centre."""
     angle, middle = strength * math.radians(30), images.shape[-1] / 2
     # One by one: torch's functions of many values have other last bits.
-    cos, sin = (torch.tensor([of(one) for one in angle.tolist()], dtype=torch.double) for of in (math.cos, math.sin))
+    cos = torch.tensor([math.cos(value) for value in angle.tolist()], dtype=torch.double)
+    sin = torch.tensor([math.sin(value) for value in angle.tolist()], dtype=torch.double)
     # Pillow rotates counterclockwise; y goes down.
     return _moved(
         images,
@@ -118,8 +119,8 @@ def sharpness(images: Tensor, strength: Tensor) -> Tensor:
 
 def posterize(images: Tensor, strength: Tensor) -> Tensor:
     """Reduce 8 bits to as few as 4."""
-    gone = (4 * strength.abs()).round().long()
-    return images & (256 - 2**gone).to(torch.uint8)[:, None, None, None]
+    dropped_bits = (4 * strength.abs()).round().long()
+    return images & (256 - 2**dropped_bits).to(torch.uint8)[:, None, None, None]
 
 
 def solarize(images: Tensor, strength: Tensor) -> Tensor:

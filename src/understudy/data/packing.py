@@ -50,7 +50,7 @@ def best_fit(sizes: Integers, length: int) -> Integers:
         sizes: the pieces' sizes, from 1 to `length`.
         length: the length of a sequence.
     """
-    found = np.empty(len(sizes), dtype=np.int64)
+    sequences = np.empty(len(sizes), dtype=np.int64)
     with_room: list[list[int]] = [[] for _ in range(length + 1)]
     rooms, count = 0, 0  # a bit for each number of free positions that some sequence has
     for piece in np.argsort(-sizes, kind="stable").tolist():
@@ -63,8 +63,8 @@ def best_fit(sizes: Integers, length: int) -> Integers:
                 rooms ^= 1 << room
         else:
             room, sequence, count = length, count, count + 1
-        found[piece], left = sequence, room - size
-        if left:
-            with_room[left].append(sequence)
-            rooms |= 1 << left
-    return found
+        sequences[piece], remaining = sequence, room - size
+        if remaining:
+            with_room[remaining].append(sequence)
+            rooms |= 1 << remaining
+    return sequences

@@ -55,4 +55,4 @@ class Checked(NamedTuple):
     key: str
     """It decides the split: equal for copies of one record that differ only in form, such as line ends."""
     note: str = ""
-    """What the user may not expect of it, as the end of a sentence; records with the same note are counted."""
+    """A fact that the user may not expect, as the end of a sentence; records with the same note are counted."""

@@ -37,25 +37,25 @@ class Content(NamedTuple):
 COLUMNS = ("id", "split", "label", "content")
 
 
-def identity(content: bytes, others: Mapping[str, bytes]) -> str:
-    """The SHA-256 of a record's fields: of the first one alone, if there are no others."""
-    if not others:
+def identity(content: bytes, fields: Mapping[str, bytes]) -> str:
+    """The SHA-256 of a record: of its first field alone, if it has no further `fields`."""
+    if not fields:
         return sha256(content)
-    return sha256(canonical([sha256(content), {name: sha256(value) for name, value in others.items()}]))
+    return sha256(canonical([sha256(content), {name: sha256(value) for name, value in fields.items()}]))
 
 
-def write(path: Path, records: Iterable[Record], others: Sequence[str] = ()) -> None:
+def write(path: Path, records: Iterable[Record], fields: Sequence[str] = ()) -> None:
     """Write all records, in their order. The same records are always the same bytes.
 
     Args:
         path: the file.
         records: the records.
-        others: the names of their fields after the first one.
+        fields: the names of their fields after the first one.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    contents = [(name, pa.binary()) for name in ("content", *others)]
+    contents = [(name, pa.binary()) for name in ("content", *fields)]
     schema = pa.schema([*((name, pa.string()) for name in ("id", "split", "label")), *contents])
     with pq.ParquetWriter(
         path, schema, compression="zstd", use_dictionary=["split", "label"], write_statistics=False
@@ -66,7 +66,7 @@ def write(path: Path, records: Iterable[Record], others: Sequence[str] = ()) -> 
                 _strings([record.split for record in group]),
                 _strings([record.label for record in group]),
                 _column([record.content for record in group], pa.binary()),
-                *(_column([record.others[name] for record in group], pa.binary()) for name in others),
+                *(_column([record.others[name] for record in group], pa.binary()) for name in fields),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
@@ -86,20 +86,20 @@ def read(folder: Path, split: Split | None = None) -> Iterator[list[Content]]:
             yield [row for row in rows if split in (None, row.split)]
 
 
-def at(folder: Path, split: Split, places: Sequence[int]) -> list[Content]:
+def at(folder: Path, split: Split, indices: Sequence[int]) -> list[Content]:
     """Some records of a split, by their indices in it; only the row groups that contain them are read in full.
 
     Args:
         folder: the folder of a records object.
         split: its name.
-        places: counted from 0, in ascending order.
+        indices: counted from 0, in ascending order.
     """
-    return [_content(row) for row in _rows_at(folder, split, places)]
+    return [_content(row) for row in _rows_at(folder, split, indices)]
 
 
-def ids_at(folder: Path, split: Split, places: Sequence[int]) -> list[str]:
+def ids_at(folder: Path, split: Split, indices: Sequence[int]) -> list[str]:
     """The ids of some records, by indices as in `at`."""
-    return [row["id"] for row in _rows_at(folder, split, places, ["id"])]
+    return [row["id"] for row in _rows_at(folder, split, indices, ["id"])]
 
 
 def set_aside(folder: Path) -> set[str]:
@@ -117,12 +117,12 @@ def _contents(file: Any) -> list[str]:
 
 
 def _content(row: dict[str, Any]) -> Content:
-    others = {name: value for name, value in row.items() if name not in COLUMNS}
-    return Content(row["split"], row["label"], row["content"], others)
+    fields = {name: value for name, value in row.items() if name not in COLUMNS}
+    return Content(row["split"], row["label"], row["content"], fields)
 
 
 def _rows_at(
-    folder: Path, split: Split, places: Sequence[int], columns: list[str] | None = None
+    folder: Path, split: Split, indices: Sequence[int], columns: list[str] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Rows of the file; by default with the columns that examples are made from."""
     import pyarrow.parquet as pq
@@ -131,10 +131,10 @@ def _rows_at(
     with pq.ParquetFile(folder / FILE) as file:
         for group in range(file.num_row_groups):
             splits = file.read_row_group(group, columns=["split"])["split"].to_pylist()
-            rows = [row for row, own in enumerate(splits) if own == split]
-            own = [rows[place - first] for place in places if first <= place < first + len(rows)]
-            if own:
-                yield from file.read_row_group(group, columns=columns or _contents(file)).take(own).to_pylist()
+            rows = [row for row, row_split in enumerate(splits) if row_split == split]
+            selected = [rows[index - first] for index in indices if first <= index < first + len(rows)]
+            if selected:
+                yield from file.read_row_group(group, columns=columns or _contents(file)).take(selected).to_pylist()
             first += len(rows)
 
 
@@ -154,9 +154,9 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
 def _strings(values: Sequence[str | None]) -> Any:
     import pyarrow as pa
 
-    known = [value.encode() for value in values if value is not None]
-    assert len(known) in (0, len(values))  # a task has labels or it has none
-    return _column(known, pa.string()) if known else pa.nulls(len(values), pa.string())
+    encoded = [value.encode() for value in values if value is not None]
+    assert len(encoded) in (0, len(values))  # a task has labels or it has none
+    return _column(encoded, pa.string()) if encoded else pa.nulls(len(values), pa.string())
 
 
 def _column(values: list[bytes], kind: Any) -> Any:

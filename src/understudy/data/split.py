@@ -20,15 +20,15 @@ def assign(records: Sequence[tuple[str, Split | None]], validation: float, test:
     Returns:
         Each record's split, and the number of records that were moved because equal content is in another split.
     """
-    own = {split for _, split in records}
-    test = 0 if "test" in own else test
-    validation = 0 if "validation" in own else validation
-    wanted = [_by_hash(id_, validation, test) if split in (None, "train") else split for id_, split in records]
+    source_splits = {split for _, split in records}
+    test = 0 if "test" in source_splits else test
+    validation = 0 if "validation" in source_splits else validation
+    targets = [_by_hash(id_, validation, test) if split in (None, "train") else split for id_, split in records]
     sides: dict[str, Split] = {}
-    for (id_, _), split in zip(records, wanted, strict=True):
+    for (id_, _), split in zip(records, targets, strict=True):
         sides[id_] = max(split, sides.get(id_, split), key=SPLITS.index)
     splits = [sides[id_] for id_, _ in records]
-    return splits, sum(before != after for before, after in zip(wanted, splits, strict=True))
+    return splits, sum(before != after for before, after in zip(targets, splits, strict=True))
 
 
 def keep_in_training(
@@ -49,7 +49,7 @@ def keep_in_training(
         Each record's split, and the labels that had no record in training.
     """
     trained = {label for label, split in zip(labels, splits, strict=True) if split == "train"}
-    fixed = {id_ for id_, own in records if own not in (None, "train")}
+    fixed = {id_ for id_, source_split in records if source_split not in (None, "train")}
     chosen = dict[str, str]()
     for (id_, _), label in zip(records, labels, strict=True):
         if label is not None and label not in trained and id_ not in fixed:

@@ -70,27 +70,27 @@ def survey(folder: Path) -> Images | Documents:
             f"{folder}: is not a folder; give one with images in a folder for each label, or with text files"
         )
     check_name(folder.resolve())
-    shown = [path.relative_to(folder) for path in Tree(folder, ("**", "*"), follow_links=False).files()]
-    images = [name for name in shown if name.suffix.lower() in SUFFIXES]
-    texts = [name for name in shown if name.suffix in TEXTS]
+    names = [path.relative_to(folder) for path in Tree(folder, ("**", "*"), follow_links=False).files()]
+    images = [name for name in names if name.suffix.lower() in SUFFIXES]
+    texts = [name for name in names if name.suffix in TEXTS]
     for name in (*images, *texts):
         check_name(name)
     if not images and not texts:
-        instead = f"it has {_kinds(shown)}" if shown else "it is empty"
-        known = " ".join((*sorted(SUFFIXES), *TEXTS))
+        contents = f"it has {_kinds(names)}" if names else "it is empty"
+        suffixes = " ".join((*sorted(SUFFIXES), *TEXTS))
         raise InputError(
-            f"{folder}: contains no images and no texts ({known}); {instead}. "
-            "Images may be in Parquet, too (docs/using/recipes.md); texts are files of one document each. "
+            f"{folder}: contains no images and no texts ({suffixes}); {contents}. "
+            "Images may also be in Parquet, and texts in Parquet or CSV (docs/using/recipes.md). "
             "understudy init --example digits writes a recipe that needs none"
         )
     if len(images) >= len(texts):
-        return _images(folder, images, _others(shown, images))
+        return _images(folder, images, _unread_kinds(names, images))
     suffix = Counter(name.suffix for name in texts).most_common(1)[0][0]
     documents = [name for name in texts if name.suffix == suffix]
-    return _documents(folder, documents, _others(shown, documents))
+    return _documents(folder, documents, _unread_kinds(names, documents))
 
 
-def _others(shown: Iterable[Path], names: Sequence[Path]) -> str:
+def _unread_kinds(shown: Iterable[Path], names: Sequence[Path]) -> str:
     """The kinds of files that are not read."""
     return _kinds(set(shown).difference(names))
 
@@ -103,7 +103,7 @@ def _kinds(names: Iterable[Path]) -> str:
 
 def _images(folder: Path, names: Sequence[Path], unread: str) -> Images:
     splits = image_folder.own_splits(folder, [folder / name for name in names])
-    labelled = [(name, *_place(name, splits)) for name in names]
+    labelled = [(name, *_label_and_split(name, splits)) for name in names]
     loose = [name for name, label, _ in labelled if label is None]
     if loose:
         layout = "<label>/" if not splits else " or ".join(f"{split}/<label>/" for split in splits)
@@ -131,7 +131,7 @@ def _documents(folder: Path, names: Sequence[Path], unread: str) -> Documents:
     return Documents(names[0].suffix, train, test, length, unread)
 
 
-def _place(name: Path, splits: dict[str, Split]) -> tuple[str | None, Split | None]:
+def _label_and_split(name: Path, splits: dict[str, Split]) -> tuple[str | None, Split | None]:
     """An image's label and split, as its source sees them."""
     folders = name.parts[:-1]
     if not splits:

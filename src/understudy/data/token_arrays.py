@@ -69,11 +69,11 @@ def _documents(records: Path) -> Iterator[str]:
     return (row.content.decode() for batch in read(records, "train") for row in batch)
 
 
-def write_tokens(by: DataTokenizer, batches: Iterator[list[Content]], folder: Path) -> dict[str, int]:
+def write_tokens(tokenizer: DataTokenizer, batches: Iterator[list[Content]], folder: Path) -> dict[str, int]:
     """Write SPLIT.tokens.npy, with the end-of-text token after each document, SPLIT.offsets.npy and SPLIT.bytes.npy.
 
     Args:
-        by: the tokenizer.
+        tokenizer: the tokenizer.
         batches: the records.
         folder: output folder.
 
@@ -82,7 +82,7 @@ def write_tokens(by: DataTokenizer, batches: Iterator[list[Content]], folder: Pa
     """
     offset: dict[str, int] = dict.fromkeys(SPLITS, 0)
     with ExitStack() as stack:
-        dtype = np.uint16 if by.size <= 2**16 else np.uint32
+        dtype = np.uint16 if tokenizer.size <= 2**16 else np.uint32
         tokens = {s: stack.enter_context(NpyFile(folder / f"{s}.tokens.npy", dtype)) for s in SPLITS}
         offsets = {s: stack.enter_context(NpyFile(folder / f"{s}.offsets.npy", np.int64)) for s in SPLITS}
         lengths = {s: stack.enter_context(NpyFile(folder / f"{s}.bytes.npy", np.int64)) for s in SPLITS}
@@ -90,9 +90,9 @@ def write_tokens(by: DataTokenizer, batches: Iterator[list[Content]], folder: Pa
             offsets[split].append(np.array([0]))
         for batch in batches:
             texts = [record.content.decode() for record in batch]
-            found = by.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-            for record, encoded in zip(batch, found, strict=True):
-                split, ids = record.split, np.array([*encoded.ids, by.end])
+            encodings = tokenizer.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            for record, encoded in zip(batch, encodings, strict=True):
+                split, ids = record.split, np.array([*encoded.ids, tokenizer.end])
                 offset[split] += len(ids)
                 tokens[split].append(ids)
                 offsets[split].append(np.array([offset[split]]))

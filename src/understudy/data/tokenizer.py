@@ -50,14 +50,14 @@ def train(texts: Iterator[str], vocab_size: int) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(chain.from_iterable(map(pieces, texts)), trainer)
-    return _whole(tokenizer)
+    return _without_truncation(tokenizer)
 
 
 def load(path: Path) -> Any:
     """A tokenizer of an examples object, from its tokenizer.json."""
     from tokenizers import Tokenizer
 
-    return _whole(Tokenizer.from_file(str(path)))
+    return _without_truncation(Tokenizer.from_file(str(path)))
 
 
 def pieces(text: str) -> list[str]:
@@ -96,7 +96,7 @@ def loaded(settings: Settings) -> Any:
     text = _decoded(settings, path)
     if "model" not in _parsed(settings, "tokenizer.json", text):
         raise InputError(f"{PLACE}: {settings.pretrained}/tokenizer.json describes no tokenizer. Fetch it again.")
-    return _whole(Tokenizer.from_str(text))
+    return _without_truncation(Tokenizer.from_str(text))
 
 
 def check_lossless(settings: Settings, tokenizer: Any, documents: Iterator[str]) -> None:
@@ -114,7 +114,7 @@ def check_lossless(settings: Settings, tokenizer: Any, documents: Iterator[str])
     """
     texts = list(islice(documents, TRIED))
     encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    decoded = tokenizer.decode_batch([found.ids for found in encoded], skip_special_tokens=False)
+    decoded = tokenizer.decode_batch([encoding.ids for encoding in encoded], skip_special_tokens=False)
     pairs = [(_bare(text), _bare(back)) for text, back in zip(texts, decoded, strict=True)]
     lost = [(text, back) for text, back in pairs if text != back]
     if len(lost) > LOST * len(texts):
@@ -154,17 +154,17 @@ def special_tokens(settings: Settings) -> dict[str, str]:
     named = json_of(settings, CONFIG)
     if "added_tokens_decoder" not in named:
         named |= json_of(settings, SPECIAL)
-    found = {name: content(value) for name, value in named.items() if name.endswith("_token")}
-    return {name: token for name, token in found.items() if token is not None}
+    texts = {name: content(value) for name, value in named.items() if name.endswith("_token")}
+    return {name: token for name, token in texts.items() if token is not None}
 
 
 def content(token: object) -> str | None:
     """The text of a token, which a file has as a string, or as an object with its properties."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
 
 
-def _whole(tokenizer: Any) -> Any:
+def _without_truncation(tokenizer: Any) -> Any:
     """Encode texts as they are: without truncation or padding, a special token's name like any other text."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -189,14 +189,14 @@ def _begin_of_text(settings: Settings, tokenizer: Any) -> int | None:
 
     If there are several such tokens, it is the last one.
     """
-    plain, whole = (tokenizer.encode("a", add_special_tokens=added).ids for added in (False, True))
-    before = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
+    plain, processed = (tokenizer.encode("a", add_special_tokens=added).ids for added in (False, True))
+    before = next((start for start in range(len(processed)) if processed[start : start + len(plain)] == plain), 0)
     if before:
-        return int(whole[before - 1])
+        return int(processed[before - 1])
     adds = json_of(settings, CONFIG).get("add_bos_token") is True
     token = special_tokens(settings).get("bos_token") if adds else None
-    found = None if token is None else tokenizer.token_to_id(token)
-    return None if found is None else int(found)
+    bos = None if token is None else tokenizer.token_to_id(token)
+    return None if bos is None else int(bos)
 
 
 def json_of(settings: Settings, name: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ LONGEST_TEMPLATES = 256 * 2**10
 """Maximum bytes of all chat templates together; a server compiles them. Those on the hub have 1 to 30 KB."""
 CLASS = "PreTrainedTokenizerFast"
 """It reads tokenizer.json unchanged. A class for one model (LlamaTokenizer) applies other rules instead."""
-KEPT: Mapping[str, tuple[type, ...]] = {
+ALLOWED: Mapping[str, tuple[type, ...]] = {
     "add_bos_token": (bool,),
     "add_eos_token": (bool,),
     "clean_up_tokenization_spaces": (bool,),
@@ -84,19 +84,24 @@ def of_pretrained(settings: Settings, tokenizer: Any, end: int) -> tuple[dict[st
     Raises:
         InputError: a file is damaged, has an impossible value, or is too long.
     """
-    said = json_of(settings, CONFIG)
-    tokens = {name: token for name, token in special_tokens(settings).items() if _known(tokenizer, token)}
+    tokenizer_config = json_of(settings, CONFIG)
+    tokens = {name: token for name, token in special_tokens(settings).items() if _is_in_vocabulary(tokenizer, token)}
     tokens.setdefault("eos_token", tokenizer.id_to_token(end))
-    config = {"tokenizer_class": CLASS, **_kept(settings, said), **_extra(said, tokenizer), **tokens}
+    config = {
+        "tokenizer_class": CLASS,
+        **_allowed_settings(settings, tokenizer_config),
+        **_extra_tokens(tokenizer_config, tokenizer),
+        **tokens,
+    }
     if (prefix := _prefix(tokenizer)) is not None:
         config["add_prefix_space"] = prefix
     ids, files = _ids(settings, tokenizer, tokens, end), dict[str, str]()
-    if templates := _templates(settings, said):
-        alone = templates["default"] if templates.keys() == {"default"} else None
+    if templates := _templates(settings, tokenizer_config):
+        only_template = templates["default"] if templates.keys() == {"default"} else None
         named = [{"name": name, "template": text} for name, text in sorted(templates.items())]
-        config["chat_template"] = named if alone is None else alone
-        if alone is not None:
-            files[TEMPLATE] = alone
+        config["chat_template"] = named if only_template is None else only_template
+        if only_template is not None:
+            files[TEMPLATE] = only_template
     return {**files, CONFIG: _text(config), GENERATION: _text(_generation(settings, tokenizer, ids, end))}, ids
 
 
@@ -104,87 +109,93 @@ def _text(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _known(tokenizer: Any, token: str) -> bool:
+def _is_in_vocabulary(tokenizer: Any, token: str) -> bool:
     """Whether a token is in the vocabulary; a server would add an unknown one, for which no model has a row."""
     return tokenizer.token_to_id(token) is not None
 
 
-def _kept(settings: Settings, said: Mapping[str, Any]) -> dict[str, Any]:
+def _allowed_settings(settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
     """The allowed settings of tokenizer_config.json."""
-    found = {name: said[name] for name in KEPT if said.get(name) is not None}
-    for name, value in found.items():
-        if not _is(value, KEPT[name]):
-            raise _wrong(settings, CONFIG, name, value)
+    allowed = {name: config[name] for name in ALLOWED if config.get(name) is not None}
+    for name, value in allowed.items():
+        if not _has_type(value, ALLOWED[name]):
+            raise _invalid(settings, CONFIG, name, value)
     for name in ("model_input_names", "chat_control_tokens"):
-        values = said.get(name)
+        values = config.get(name)
         if isinstance(values, list) and all(isinstance(value, str) for value in values):
-            found[name] = values
-    return found
+            allowed[name] = values
+    return allowed
 
 
-def _is(value: object, kinds: tuple[type, ...]) -> bool:
+def _has_type(value: object, kinds: tuple[type, ...]) -> bool:
     """Whether a JSON value has one of these types; true is not a number, and a number is finite."""
     if isinstance(value, bool):
         return bool in kinds
     return isinstance(value, kinds) and not (isinstance(value, float) and not math.isfinite(value))
 
 
-def _extra(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
+def _extra_tokens(config: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
     """Special tokens without a name, and those that a model's authors have named."""
-    lists = [said.get(name) for name in ("additional_special_tokens", "extra_special_tokens")]
-    named = [said.get(name) for name in ("extra_special_tokens", "model_specific_special_tokens")]
-    tokens = dict.fromkeys(content(one) for values in lists if isinstance(values, list) for one in values)
-    found: dict[str, Any] = {}
-    if several := [one for one in tokens if one is not None and _known(tokenizer, one)]:
-        found["additional_special_tokens"] = several
-    for values in named:
+    lists = [config.get(name) for name in ("additional_special_tokens", "extra_special_tokens")]
+    named_tokens = [config.get(name) for name in ("extra_special_tokens", "model_specific_special_tokens")]
+    tokens = dict.fromkeys(content(token) for values in lists if isinstance(values, list) for token in values)
+    extra: dict[str, Any] = {}
+    if unnamed := [token for token in tokens if token is not None and _is_in_vocabulary(tokenizer, token)]:
+        extra["additional_special_tokens"] = unnamed
+    for values in named_tokens:
         if isinstance(values, dict):
-            names = {name for name in values if name.endswith("_token")} - KEPT.keys()
+            names = {name for name in values if name.endswith("_token")} - ALLOWED.keys()
             pairs = ((name, content(values[name])) for name in sorted(names))
-            found |= {name: token for name, token in pairs if token is not None and _known(tokenizer, token)}
-    return found
+            extra |= {name: token for name, token in pairs if token is not None and _is_in_vocabulary(tokenizer, token)}
+    return extra
 
 
 def _prefix(tokenizer: Any) -> bool | None:
     """Whether tokenizer.json puts a space before a text; transformers 4 would take this from the configuration."""
     state = json.loads(tokenizer.to_str()).get("pre_tokenizer") or {}
-    found = state.get("add_prefix_space")
-    return found if isinstance(found, bool) else None
+    prefix = state.get("add_prefix_space")
+    return prefix if isinstance(prefix, bool) else None
 
 
-def _templates(settings: Settings, said: Mapping[str, Any]) -> dict[str, str]:
+def _templates(settings: Settings, config: Mapping[str, Any]) -> dict[str, str]:
     """Chat templates by name; separate files come before those of tokenizer_config.json."""
-    own = said.get("chat_template")
-    whole = text_of(settings, TEMPLATE)
-    named = {path.stem: text_in(settings, path) for path in path_of(settings, TEMPLATES)}
-    if whole is not None or named:
-        found: Any = dict(named)
-        found |= {} if whole is None else {"default": whole}
-    elif isinstance(own, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in own):
-        found = {one["name"]: one.get("template") for one in own}
-    else:
-        found = own if isinstance(own, dict) else {} if own is None else {"default": own}
-    if not all(isinstance(text, str) for text in found.values()):
-        raise _wrong(settings, CONFIG, "chat_template", own)
-    if (size := sum(len(text.encode()) for text in found.values())) > LONGEST_TEMPLATES:
+    default = text_of(settings, TEMPLATE)
+    templates: dict[str, Any] = {path.stem: text_in(settings, path) for path in path_of(settings, TEMPLATES)}
+    if default is not None:
+        templates["default"] = default
+    templates = templates or _configured_templates(config.get("chat_template"))
+    if not all(isinstance(text, str) for text in templates.values()):
+        raise _invalid(settings, CONFIG, "chat_template", config.get("chat_template"))
+    if (size := sum(len(text.encode()) for text in templates.values())) > LONGEST_TEMPLATES:
         raise InputError(
-            f"{PLACE}: the chat templates of {settings.pretrained} have {size:,} bytes, and {LONGEST_TEMPLATES:,} are "
-            "the most; take out what no server needs"
+            f"{PLACE}: the chat templates of {settings.pretrained} have {size:,} bytes, more than the maximum of "
+            f"{LONGEST_TEMPLATES:,}; remove those that no server needs"
         )
-    return dict(found)
+    return templates
+
+
+def _configured_templates(value: Any) -> dict[str, Any]:
+    """The templates by name in tokenizer_config.json: a mapping, a list of {name, template}, or one template."""
+    if value is None:
+        return {}
+    if isinstance(value, list) and all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in value):
+        return {item["name"]: item.get("template") for item in value}
+    return dict(value) if isinstance(value, dict) else {"default": value}
 
 
 def _ids(settings: Settings, tokenizer: Any, tokens: Mapping[str, str], end: int) -> SpecialIds:
     """The ids of bos, eos and pad from config.json of the tokenizer's model, otherwise from the tokenizer."""
-    model = json_of(settings, MODEL_CONFIG)
-    text = model.get("text_config")
-    model = {**(text if isinstance(text, dict) else {}), **{key: one for key, one in model.items() if one is not None}}
+    config = json_of(settings, MODEL_CONFIG)
+    text_config = config.get("text_config")
+    config = {key: value for key, value in config.items() if value is not None}
+    if isinstance(text_config, dict):
+        config = {**text_config, **config}
     ids: SpecialIds = {"eos_token_id": end}
-    several = _valid(model.get("eos_token_id"), tokenizer)
-    if end in several:
-        ids["eos_token_id"] = several if isinstance(model["eos_token_id"], list) else end
-    bos = _valid(model.get("bos_token_id"), tokenizer)
-    pad = _valid(model.get("pad_token_id"), tokenizer)
+    end_ids = _valid_ids(config.get("eos_token_id"), tokenizer)
+    if end in end_ids:
+        ids["eos_token_id"] = end_ids if isinstance(config["eos_token_id"], list) else end
+    bos = _valid_ids(config.get("bos_token_id"), tokenizer)
+    pad = _valid_ids(config.get("pad_token_id"), tokenizer)
     if bos or "bos_token" in tokens:
         ids["bos_token_id"] = bos[0] if bos else int(tokenizer.token_to_id(tokens["bos_token"]))
     if pad or "pad_token" in tokens:
@@ -192,37 +203,37 @@ def _ids(settings: Settings, tokenizer: Any, tokens: Mapping[str, str], end: int
     return ids
 
 
-def _valid(value: object, tokenizer: Any) -> list[int]:
+def _valid_ids(value: object, tokenizer: Any) -> list[int]:
     """The valid token ids of a single id or a list."""
-    return [one for one in (value if isinstance(value, list) else [value]) if is_id(one, tokenizer)]
+    return [id_ for id_ in (value if isinstance(value, list) else [value]) if is_id(id_, tokenizer)]
 
 
 def _generation(settings: Settings, tokenizer: Any, ids: SpecialIds, end: int) -> dict[str, Any]:
     """The content of generation_config.json; without such a file, that which transformers derives from config.json."""
     if path_of(settings, GENERATION) == []:
         return dict(ids)
-    said = {name: value for name, value in json_of(settings, GENERATION).items() if value is not None}
-    found: dict[str, Any] = {}
-    for name, value in said.items():
+    values = {name: value for name, value in json_of(settings, GENERATION).items() if value is not None}
+    generation: dict[str, Any] = {}
+    for name, value in values.items():
         if name in FLAGS or name in COUNTS or name in NUMBERS:
-            if not _can_be(name, value):
-                raise _wrong(settings, GENERATION, name, value)
-            found[name] = value
-        elif name in ID + IDS and (valid := _valid(value, tokenizer)):
-            found[name] = valid if name in IDS or isinstance(value, list) else valid[0]
-    found |= _sequences(said, tokenizer)
-    stops = said.get("stop_strings")
+            if not _is_valid(name, value):
+                raise _invalid(settings, GENERATION, name, value)
+            generation[name] = value
+        elif name in ID + IDS and (valid := _valid_ids(value, tokenizer)):
+            generation[name] = valid if name in IDS or isinstance(value, list) else valid[0]
+    generation |= _sequences(values, tokenizer)
+    stops = values.get("stop_strings")
     if isinstance(stops, str) or (isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)):
-        found["stop_strings"] = stops
-    found.setdefault("eos_token_id", end)
-    return found
+        generation["stop_strings"] = stops
+    generation.setdefault("eos_token_id", end)
+    return generation
 
 
-def _can_be(name: str, value: Any) -> bool:
+def _is_valid(name: str, value: Any) -> bool:
     """Whether a setting of generation may have a value."""
     if name in FLAGS or name in COUNTS:
-        return _is(value, (bool,) if name in FLAGS else (int,)) and value >= COUNTS.get(name, 0)
-    if not _is(value, (int, float)):
+        return _has_type(value, (bool,) if name in FLAGS else (int,)) and value >= COUNTS.get(name, 0)
+    if not _has_type(value, (int, float)):
         return False
     if name in SHARES:
         return bool(0 <= value <= 1)
@@ -231,23 +242,24 @@ def _can_be(name: str, value: Any) -> bool:
     return name != "temperature" or bool(value >= 0)
 
 
-def _sequences(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
+def _sequences(values: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
     """bad_words_ids and sequence_bias: token sequences, taken if all of their tokens exist."""
 
-    def whole(tokens: object) -> bool:
-        return isinstance(tokens, list) and 0 < len(tokens) == len(_valid(tokens, tokenizer))
+    def is_valid(tokens: object) -> bool:
+        return isinstance(tokens, list) and 0 < len(tokens) == len(_valid_ids(tokens, tokenizer))
 
-    bad, biased = said.get("bad_words_ids"), said.get("sequence_bias")
-    words = [one for one in bad if whole(one)] if isinstance(bad, list) else []
-    pairs = [one for one in biased if isinstance(one, list) and len(one) == 2] if isinstance(biased, list) else []
-    pairs = [one for one in pairs if whole(one[0]) and _is(one[1], (float,))]
+    bad_words, sequence_bias = values.get("bad_words_ids"), values.get("sequence_bias")
+    words = [item for item in bad_words if is_valid(item)] if isinstance(bad_words, list) else []
+    items = sequence_bias if isinstance(sequence_bias, list) else []
+    pairs = [item for item in items if isinstance(item, list) and len(item) == 2]
+    pairs = [pair for pair in pairs if is_valid(pair[0]) and _has_type(pair[1], (float,))]
     return {**({"bad_words_ids": words} if words else {}), **({"sequence_bias": pairs} if pairs else {})}
 
 
-def _wrong(settings: Settings, name: str, key: str, value: object) -> InputError:
+def _invalid(settings: Settings, name: str, key: str, value: object) -> InputError:
     return InputError(
-        f"{PLACE}: {settings.pretrained}/{name} has {key}: {str(value)[:60]!r}, which no tokenizer or model can have. "
-        "Correct it, or take it out."
+        f"{PLACE}: {settings.pretrained}/{name} has {key}: {str(value)[:60]!r}, which is not valid. "
+        "Correct it, or remove it."
     )
 
 

@@ -21,6 +21,16 @@ def macro_f1(scores: Scores) -> float:
     return float(np.mean(2 * right[used] / (answered + present)[used]))
 
 
+def balanced_accuracy(scores: Scores) -> float:
+    """The unweighted mean over labels of recall, the share of a label's examples that are answered rightly.
+
+    Labels that are not a target do not count (Brodersen et al. 2010; scikit-learn's balanced_accuracy_score).
+    """
+    right, _, present = _counts(scores)
+    used = present > 0
+    return float(np.mean(right[used] / present[used]))
+
+
 def matthews(scores: Scores) -> float:
     """The correlation of answers and targets (Matthews 1975), for several labels Gorodkin's R_K (2004, equation 8).
 

@@ -57,11 +57,11 @@ def load_models(
 def _in_shards(folder: Path, description: Description, spread: Spread, kind: torch.dtype) -> nn.Module:
     """A sharded model, of which this rank reads and keeps its shards. Each call involves all ranks."""
     check_files(folder, description)
-    model = empty_model(description, where=str(folder))
+    model = empty_model(description, section=str(folder))
     if not is_empty(model):  # code from outside transformers was built whole
         model.to(spread.device)
     # The files have the dtypes of the model before it was narrowed.
-    saved = None if kind is torch.float32 else empty_model(description, where=str(folder))
+    saved = None if kind is torch.float32 else empty_model(description, section=str(folder))
     model = spread.sharded(narrowed(model, kind))
     read_weights(model, folder, spread.device, full_model=saved)
     # Parameters outside the blocks would stay all-gathered, for all models together, and already be so during timing.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.agreement import Scores, macro_f1, matthews
+from understudy.evaluate.agreement import Scores, balanced_accuracy, macro_f1, matthews
 from understudy.evaluate.contents import Bin
 from understudy.recipe import MetricName, TaskName
 from understudy.recipe.tasks import load
@@ -144,6 +144,9 @@ METRICS: dict[MetricName, Metric] = {
     "bits_per_byte": Metric(bits_per_byte, "bits per byte", ".4f", ratio=("nll", "bytes"), shown=_bits),
     "calibration_error": Metric(calibration_error, "calibration error", ".4f", relative=False),
     "macro_f1": Metric(None, "macro F1", ".4f", higher_is_better=True, relative=False, from_answers=macro_f1),
+    "balanced_accuracy": Metric(
+        None, "balanced accuracy", ".2%", higher_is_better=True, relative=False, from_answers=balanced_accuracy
+    ),
     "matthews": Metric(
         None,
         "Matthews correlation",

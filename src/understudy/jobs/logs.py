@@ -74,10 +74,10 @@ class RankLogs:
                 text = stream.read(MOST)
         except FileNotFoundError:
             return []
-        text_to_send = text[: text.rfind(b"\n") + 1]
-        if not text_to_send and (end or len(text) == MOST):
-            text_to_send = text
-        return text_to_send.splitlines(keepends=True)
+        complete_lines = text[: text.rfind(b"\n") + 1]
+        if not complete_lines and (end or len(text) == MOST):
+            complete_lines = text
+        return complete_lines.splitlines(keepends=True)
 
     def tail(self, rank: int) -> list[str]:
         """A rank's last lines."""

@@ -24,7 +24,7 @@ class TrainingSettings:
     """A training, as the recipe describes it. jobs/trainings.py fills it in."""
 
     learner: str
-    """The path in the recipe of the trained learner."""
+    """The path in the recipe of the model that is trained, such as student."""
     path: str
     """The path of the training: that of the learner, or of one of its stages."""
     model: Model

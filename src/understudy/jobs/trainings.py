@@ -39,8 +39,8 @@ def _later_models(recipe: Recipe, node: Node) -> dict[str, Model]:
     """The recipe's models that this job does not train, without pretrained ones, which are checked when fetched."""
     if node.is_student and not node.is_control:  # no other model is trained after it
         return {}
-    models = {path: model for path, model in recipe.models.items() if path != node.model}
-    return {path: model for path, model in models.items() if not isinstance(model, PretrainedModel)}
+    other_models = {section: model for section, model in recipe.models.items() if section != node.model}
+    return {section: model for section, model in other_models.items() if not isinstance(model, PretrainedModel)}
 
 
 def _later_starts(recipe: Recipe, node: Node) -> dict[str, Start]:

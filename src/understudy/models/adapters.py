@@ -50,26 +50,26 @@ class Adapter(nn.Module):
         return (full_tensor(self.b) @ full_tensor(self.a)).detach() * self.scale
 
 
-def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
+def add_adapters(model: nn.Module, settings: Lora, section: str) -> None:
     """Freeze a model in place, and add adapters to the layers that the recipe names; draw_adapters() initialises them.
 
     Args:
         model: the full model, before it is sharded; its tensors may be without memory.
         settings: the recipe's section lora.
-        where: the training section's path in the recipe, for errors.
+        section: the training section's path in the recipe, for errors.
 
     Raises:
         InputError: a name matches no suitable layer, a layer's weight is shared, or the model has BatchNorm.
     """
     net = model.get_submodule("net")
     linear, shared = linear_layers(net), tied(model)
-    adapted = _select(settings.modules, list(linear), f"{where}.lora.modules")
+    adapted = _select(settings.modules, list(linear), f"{section}.lora.modules")
     for name in adapted:
         if id(linear[name].get_parameter("weight")) in shared:
-            raise InputError(f"{where}.lora.modules: the weight of {name} is another layer's too; leave it out")
-    _check_frozen(net, where)
+            raise InputError(f"{section}.lora.modules: the weight of {name} is another layer's too; leave it out")
+    _check_frozen(net, section)
     model.requires_grad_(requires_grad=False)
-    for name in _select(settings.whole, [name for name, _ in net.named_modules() if name], f"{where}.lora.whole"):
+    for name in _select(settings.whole, [name for name, _ in net.named_modules() if name], f"{section}.lora.whole"):
         net.get_submodule(name).requires_grad_()
     if settings.frozen_precision == "nf4":
         trained = {f"net.{name}" for name, layer in linear.items() if layer.get_parameter("weight").requires_grad}
@@ -81,12 +81,12 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
         layer.register_forward_hook(_add_update)
 
 
-def _check_frozen(net: nn.Module, where: str) -> None:
+def _check_frozen(net: nn.Module, section: str) -> None:
     """Refuse BatchNorm, whose running statistics change although the weights are frozen."""
     for name, module in net.named_modules():
         if isinstance(module, _BatchNorm) and module.track_running_stats:
             raise InputError(
-                f"{where}.lora: {name} keeps running means and variances, which training would change though the "
+                f"{section}.lora: {name} keeps running means and variances, which training would change though the "
                 "weights are frozen; take a model without BatchNorm, or leave lora out"
             )
 
@@ -167,12 +167,12 @@ def _add_update(layer: nn.Module, arguments: tuple[Any, ...], output: Tensor) ->
     return output + update
 
 
-def _select(patterns: tuple[str, ...], names: list[str], where: str) -> list[str]:
+def _select(patterns: tuple[str, ...], names: list[str], setting: str) -> list[str]:
     """The names that match a pattern in full or by the part after a dot."""
     for pattern in patterns:
         if not any(_matches_pattern(name, pattern) for name in names):
             available = sorted({re.sub(r"\b\d+\b", "*", name) for name in names})
-            raise InputError(f"{where}: no layer is called {pattern}; the layers are {', '.join(available)}")
+            raise InputError(f"{setting}: no layer is called {pattern}; the layers are {', '.join(available)}")
     return [name for name in names if any(_matches_pattern(name, pattern) for pattern in patterns)]
 
 

@@ -76,8 +76,8 @@ def aliases(model_type: str) -> dict[str, str]:
 def depth(model_type: str, config: Mapping[str, Any]) -> int | None:
     """The number of layers in a configuration; None if it is left to the architecture."""
     name = "num_hidden_layers"
-    found = config.get(name, config.get(aliases(model_type).get(name, name)))
-    return found if isinstance(found, int) else None
+    n_layers = config.get(name, config.get(aliases(model_type).get(name, name)))
+    return n_layers if isinstance(n_layers, int) else None
 
 
 def duplicate_settings(names: Mapping[str, str], config: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -17,11 +17,11 @@ from understudy.recipe import TaskName
 from understudy.recipe.tasks import load
 
 
-def build_model(description: Description, where: str = "model") -> nn.Module:
+def build_model(description: Description, section: str = "model") -> nn.Module:
     """A new model with random weights, drawn from torch's global generator."""
     if description["kind"] == "factory":
-        net = factory_function(description["factory"], where)(**description["kwargs"])
-        _check_module(net, description["factory"], where)
+        net = factory_function(description["factory"], section)(**description["kwargs"])
+        _check_module(net, description["factory"], section)
     elif description.get("code"):
         net = remote_code.build(description["config"], description["code"], auto_class(description["task"]))
     else:
@@ -33,13 +33,13 @@ def build_model(description: Description, where: str = "model") -> nn.Module:
     return task_model(net, description)
 
 
-def empty_model(description: Description, where: str = "model") -> nn.Module:
+def empty_model(description: Description, section: str = "model") -> nn.Module:
     """A new model whose network has no memory yet: on torch's meta device, for materialize().
 
     Other code than transformers' may compute anything in its constructors, so its networks are built with weights.
     """
     if description["kind"] == "factory" or description.get("code"):
-        return build_model(description, where)
+        return build_model(description, section)
     from transformers import AutoConfig
 
     config = AutoConfig.for_model(**description["config"])
@@ -49,7 +49,7 @@ def empty_model(description: Description, where: str = "model") -> nn.Module:
 
 
 @contextmanager
-def probe_model(description: Description, where: str = "model") -> Iterator[nn.Module]:
+def probe_model(description: Description, section: str = "model") -> Iterator[nn.Module]:
     """A new model to run and inspect within the context; without memory, if its code is transformers'.
 
     transformers reads values of tensors on the meta device, but not those of FakeTensors.
@@ -57,13 +57,13 @@ def probe_model(description: Description, where: str = "model") -> Iterator[nn.M
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     if description["kind"] == "factory" or description.get("code"):
-        yield build_model(description, where)
+        yield build_model(description, section)
         return
     with FakeTensorMode(allow_non_fake_inputs=True):
-        yield uninitialized_model(description, where)
+        yield uninitialized_model(description, section)
 
 
-def uninitialized_model(description: Description, where: str = "model") -> nn.Module:
+def uninitialized_model(description: Description, section: str = "model") -> nn.Module:
     """A new model without initialised weights: initialisation reads values, which FakeTensors do not have.
 
     Some networks read values in their constructors (ConvNeXt its drop path rates). They are built on the meta device,
@@ -79,10 +79,10 @@ def uninitialized_model(description: Description, where: str = "model") -> nn.Mo
     # transformers ties weights where it initialises them, and no_init_weights() skips both.
     with no_init_weights(), patch.object(PreTrainedModel, "init_weights", tie):
         try:
-            model = build_model(description, where)
+            model = build_model(description, section)
         except DataDependentOutputException:
             with unset_fake_temporarily():
-                model = empty_model(description, where)
+                model = empty_model(description, section)
             _take_off_meta(model)
     for parameter in model.parameters():
         if isinstance(parameter, FakeTensor):
@@ -132,7 +132,7 @@ def move_buffers(model: nn.Module, device: torch.device) -> None:
             module._buffers[name] = None if buffer is None else buffer.to(device)
 
 
-def factory_function(factory: str, where: str) -> Callable[..., nn.Module]:
+def factory_function(factory: str, section: str) -> Callable[..., nn.Module]:
     """The function that a recipe names as package.module:function.
 
     Raises:
@@ -143,18 +143,18 @@ def factory_function(factory: str, where: str) -> Callable[..., nn.Module]:
         function: Callable[..., nn.Module] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise InputError(
-            f"{where}.factory: {factory} cannot be imported ({error}). understudy searches the recipe's folder, the "
+            f"{section}.factory: {factory} cannot be imported ({error}). understudy searches the recipe's folder, the "
             "current folder, PYTHONPATH and this environment."
         ) from error
     return function
 
 
-def _check_module(net: object, factory: str, where: str) -> None:
+def _check_module(net: object, factory: str, section: str) -> None:
     if not isinstance(net, nn.Module):
-        raise InputError(f"{where}.factory: {factory} returned {type(net).__name__}, not a torch.nn.Module")
+        raise InputError(f"{section}.factory: {factory} returned {type(net).__name__}, not a torch.nn.Module")
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in net.parameters()):
         raise InputError(
-            f"{where}.factory: {factory} returned lazy modules; give their sizes, which follow from the data"
+            f"{section}.factory: {factory} returned lazy modules; give their sizes, which follow from the data"
         )
 
 

@@ -105,7 +105,7 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
         UnderstudyError: the folder's files do not fit the description.
     """
     check_files(folder, description)
-    model = empty_model(description, where=str(folder))
+    model = empty_model(description, section=str(folder))
     read_weights(model, folder, device)
     return model.eval()
 

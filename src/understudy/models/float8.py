@@ -81,13 +81,13 @@ def _product(
     return torch._scaled_mm(a.contiguous(), b, a_scale, b_scale, out_dtype=dtype, use_fast_accum=fast)
 
 
-def convert_to_float8(model: nn.Module, where: str) -> list[str]:
+def convert_to_float8(model: nn.Module, section: str) -> list[str]:
     """Convert a model's linear layers to float8, in place. Layers that share their weight, layers with sizes that
     kernels do not support, and the last layer, whose errors no later layer compensates, are not converted.
 
     Args:
         model: the full model, before it is sharded; its tensors may be without memory.
-        where: the training section's path in the recipe, for errors.
+        section: the training section's path in the recipe, for errors.
 
     Returns:
         The names of unconverted layers other than the last: shared weight, unsupported size, or no nn.Linear.
@@ -100,8 +100,8 @@ def convert_to_float8(model: nn.Module, where: str) -> list[str]:
     converted = [name for name in candidates if _is_convertible(layers[name], shared)]
     if not converted:
         raise InputError(
-            f"{where}.precision: fp8 is for linear layers (nn.Linear) whose sizes are multiples of {MULTIPLE}, and the "
-            "model has none besides its last layer; use bf16"
+            f"{section}.precision: fp8 is for linear layers (nn.Linear) whose sizes are multiples of {MULTIPLE}, and "
+            "the model has none besides its last layer; use bf16"
         )
     for name in converted:
         layers[name].__class__ = Float8

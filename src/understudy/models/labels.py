@@ -15,65 +15,65 @@ PREFIX = "LABEL_"
 
 
 def output_order(
-    id2label: Mapping[int, object], recipe_names: Sequence[str] | None, data: Sequence[str], where: str
+    id2label: Mapping[int, object], recipe_names: Sequence[str] | None, data_labels: Sequence[str], section: str
 ) -> list[int]:
     """For each label of the data, the index of the model's output for it.
 
     Args:
         id2label: from the model's configuration.
         recipe_names: the recipe's names of the outputs, in their order; they take precedence over the model's.
-        data: the data's labels.
-        where: the model's path in the recipe, for errors.
+        data_labels: the data's labels.
+        section: the model's path in the recipe, for errors.
 
     Raises:
         InputError: the outputs have no names, gaps in their indices, or other names than the data's labels.
     """
     count = len(id2label)
-    check_count(recipe_names, count, where)
+    check_count(recipe_names, count, section)
     # The data's labels are in the same form.
-    names = [unicodedata.normalize("NFC", name) for name in recipe_names or _config_names(id2label, where)]
+    names = [unicodedata.normalize("NFC", name) for name in recipe_names or _config_names(id2label, section)]
     unnamed = [f"{PREFIX}{index}" for index in range(count)]
-    if not recipe_names and names == unnamed and set(names) != set(data):
+    if not recipe_names and names == unnamed and set(names) != set(data_labels):
         names = [name.removeprefix(PREFIX) for name in names]  # they match if the data's labels are 0, 1, ...
-        if count == len(data) and set(names) != set(data):
+        if count == len(data_labels) and set(names) != set(data_labels):
             raise InputError(
-                f"{where}: its outputs have no names ({PREFIX}0, {PREFIX}1, ...). Name them in the order of its "
-                f"training; if that is the data's order: {where}.labels: [{', '.join(data)}]"
+                f"{section}: its outputs have no names ({PREFIX}0, {PREFIX}1, ...). Name them in the order of its "
+                f"training; if that is the data's order: {section}.labels: [{', '.join(data_labels)}]"
             )
-    if sorted(names) != sorted(data):
+    if sorted(names) != sorted(data_labels):
         raise InputError(
-            f"{where}: its {len(names)} labels ({', '.join(names[:5])}, ...) are not the data's {len(data)} "
-            f"({', '.join(data[:5])}, ...); give the teacher a section train, or use data with its labels"
+            f"{section}: its {len(names)} labels ({', '.join(names[:5])}, ...) are not the data's {len(data_labels)} "
+            f"({', '.join(data_labels[:5])}, ...); give the teacher a section train, or use data with its labels"
         )
-    return [names.index(label) for label in data]
+    return [names.index(label) for label in data_labels]
 
 
-def check_count(recipe_names: Sequence[str] | None, count: int, where: str) -> None:
+def check_count(recipe_names: Sequence[str] | None, count: int, section: str) -> None:
     """Refuse names whose number is not that of the model's outputs."""
     if recipe_names is not None and len(recipe_names) != count:
         raise InputError(
-            f"{where}.labels: names {len(recipe_names)} outputs, the model has {count}; name every one, in order"
+            f"{section}.labels: names {len(recipe_names)} outputs, the model has {count}; name every one, in order"
         )
 
 
-def _config_names(id2label: Mapping[int, object], where: str) -> list[str]:
+def _config_names(id2label: Mapping[int, object], section: str) -> list[str]:
     if sorted(id2label) != list(range(len(id2label))):
         first = ", ".join(map(str, list(id2label)[:5]))
         raise InputError(
-            f"{where}: id2label in its config.json numbers its {len(id2label)} outputs {first}, ..., not 0, 1, 2, ...; "
-            f"name them in their order: {where}.labels: [...]"
+            f"{section}: id2label in its config.json numbers its {len(id2label)} outputs {first}, ..., not 0, 1, 2, "
+            f"...; name them in their order: {section}.labels: [...]"
         )
     return [str(id2label[index]) for index in range(len(id2label))]
 
 
-def reorder_outputs(net: Any, order: Sequence[int], labels: Sequence[str], where: str) -> None:
+def reorder_outputs(net: Any, order: Sequence[int], labels: Sequence[str], section: str) -> None:
     """Reorder and rename the outputs of a transformers classifier.
 
     Args:
         net: the classifier; its weights are changed in place.
         order: the present indices of the outputs, in the new order.
         labels: the names of the outputs in the new order.
-        where: the model's path in the recipe, for errors.
+        section: the model's path in the recipe, for errors.
 
     Raises:
         InputError: its weights cannot be assigned to outputs.
@@ -82,13 +82,13 @@ def reorder_outputs(net: Any, order: Sequence[int], labels: Sequence[str], where
 
     if list(order) != sorted(order):
         state = net.state_dict()
-        for name, dimension in _label_dimensions(net, where).items():
+        for name, dimension in _label_dimensions(net, section).items():
             state[name].copy_(state[name].index_select(dimension, torch.tensor(order, device=state[name].device)))
     net.config.id2label = dict(enumerate(labels))
     net.config.label2id = {label: index for index, label in enumerate(labels)}
 
 
-def _label_dimensions(net: Any, where: str) -> dict[str, int]:
+def _label_dimensions(net: Any, section: str) -> dict[str, int]:
     """The tensors that have an entry for each label, and the dimension of the labels.
 
     Architectures name their heads differently. So the same model is built, without memory, with one more label: the
@@ -108,8 +108,8 @@ def _label_dimensions(net: Any, where: str) -> dict[str, int]:
             continue
         if len(wider_dimensions) > 1 or wider_dimensions[0][1] != 1:
             raise InputError(
-                f"{where}: its labels come in another order than the data's, and its head ({name}) cannot be put into "
-                "theirs; give the teacher a section train"
+                f"{section}: its labels are in another order than the data's, and its head ({name}) cannot be "
+                "reordered; give the teacher a section train"
             )
         dimensions[name] = wider_dimensions[0][0]
     return dimensions

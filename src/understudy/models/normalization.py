@@ -33,21 +33,21 @@ Moments = tuple[list[float], list[float]]
 """Mean and standard deviation of x / 255, per channel."""
 
 
-def normalization(model: PretrainedModel, source: Path, facts: Facts, where: str) -> Moments:
+def normalization(model: PretrainedModel, source: Path, facts: Facts, section: str) -> Moments:
     """The mean and deviation with which the model's inputs were normalised in its training.
 
     Args:
         model: the recipe's section.
         source: the folder with the model's files.
         facts: the examples that the model is used on.
-        where: the model's path in the recipe, for errors.
+        section: the model's path in the recipe, for errors.
 
     Raises:
         InputError: neither recipe nor model files have them, they do not fit the number of channels, or the model's
             preprocessing cannot be expressed by mean and deviation.
     """
     channels = facts["image"]["channels"]
-    location = f"{where}.pretrained: {PREPROCESSOR}"
+    location = f"{section}.pretrained: {PREPROCESSOR}"
     description = read_json(source / DESCRIPTION)
     settings = {} if description else _read_preprocessor(source / PREPROCESSOR, location)
     if _is_on(settings, "do_flip_channel_order"):
@@ -56,16 +56,16 @@ def normalization(model: PretrainedModel, source: Path, facts: Facts, where: str
             "has red, green, blue; take another model"
         )
     if model.normalization is not None:
-        location = f"{where}.normalization"
+        location = f"{section}.normalization"
         return _checked(model.normalization.mean, model.normalization.std, channels, location)
     if description:
         return description["mean"], description["std"]
-    moments = _from_processor(settings, channels, location, where)
+    moments = _from_processor(settings, channels, location, section)
     if moments is None:
         rounded = ([round(value, 4) for value in facts[key]] for key in ("mean", "std"))
         raise InputError(
-            f"{where}.pretrained: the normalisation of {model.pretrained} is unknown: it has no image_mean and "
-            f"image_std in a {PREPROCESSOR}. Ask its authors, and set {where}.normalization: "
+            f"{section}.pretrained: the normalisation of {model.pretrained} is unknown: it has no image_mean and "
+            f"image_std in a {PREPROCESSOR}. Ask its authors, and set {section}.normalization: "
             "{{mean: [...], std: [...]}}; if it is the data's own: {{mean: {}, std: {}}}".format(*rounded)
         )
     return moments
@@ -84,9 +84,9 @@ def _read_preprocessor(path: Path, location: str) -> Settings:
     return settings
 
 
-def _from_processor(settings: Settings, channels: int, location: str, where: str) -> Moments | None:
+def _from_processor(settings: Settings, channels: int, location: str, section: str) -> Moments | None:
     """The mean and deviation that transformers' image processor would apply; None if its file has none."""
-    fix = f"Compute the equivalent mean and deviation of x / 255, and set {where}.normalization"
+    fix = f"Compute the equivalent mean and deviation of x / 255, and set {section}.normalization"
     for key in ("include_top", "rescale_offset"):
         if _is_on(settings, key):
             raise InputError(f"{location}: {key} changes pixels beyond image_mean and image_std. {fix}")

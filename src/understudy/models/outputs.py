@@ -21,6 +21,8 @@ class Outputs(NamedTuple):
     """(B, L, width) by layer, the embedding first; only if requested."""
     attentions: tuple[Tensor, ...] = ()
     """(B, heads, L, L) by layer; only if requested."""
+    mask: Tensor | None = None
+    """(B, L), 1 for tokens and 0 for padding, beside hidden states of padded texts; None if no position is padding."""
 
 
 class OutputShapes(NamedTuple):

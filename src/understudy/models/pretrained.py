@@ -39,7 +39,7 @@ class LoadingInfo(TypedDict):
     """Tuples that begin with the weight's name."""
 
 
-def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> str:
+def identity(model: PretrainedModel, fingerprints: Fingerprints, section: str) -> str:
     """The version that a pretrained model's name refers to now: the digest of a folder, or the commit of a hub id.
 
     Raises:
@@ -50,17 +50,17 @@ def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> 
         return fingerprints.tree(folder)
     if model.revision and COMMIT.fullmatch(model.revision):
         return model.revision
-    return hub_configuration(model, f"{where}.pretrained").parent.name
+    return hub_configuration(model, f"{section}.pretrained").parent.name
 
 
-def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head: Head = "kept") -> None:
+def fetch(model: PretrainedModel, examples: Path, folder: Path, section: str, head: Head = "kept") -> None:
     """Write a pretrained model's files into a folder, in the format of all models in the store.
 
     Args:
         model: the recipe's section.
         examples: the examples object that the model is used on.
         folder: an existing folder.
-        where: the section's path in the recipe, for errors.
+        section: the model's path in the recipe, for errors.
         head: "kept", or "new" if the model is trained further and may get a new head for the data's labels.
 
     Raises:
@@ -75,36 +75,36 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
 
     torch.manual_seed(0)
     facts = read_facts(examples)
-    source = model_folder(model, where, weights=True)
-    net = _load(model, source, folder, facts, where, head)
+    source = model_folder(model, section, weights=True)
+    net = _load(model, source, folder, facts, section, head)
     if "labels" in facts and head == "kept":
-        order = output_order(net.config.id2label, model.labels, facts["labels"], where)
-        reorder_outputs(net, order, facts["labels"], where)
-    description = _description(model, net.config, source, facts, where)
+        order = output_order(net.config.id2label, model.labels, facts["labels"], section)
+        reorder_outputs(net, order, facts["labels"], section)
+    description = _description(model, net.config, source, facts, section)
     wrapped = task_model(net, description)
-    _check_finite(net, f"{where}.pretrained")
+    _check_finite(net, f"{section}.pretrained")
     aliases = tied_weights(wrapped)
     state = {name: tensor for name, tensor in wrapped.state_dict().items() if name not in aliases}
     tokenizer = examples / "tokenizer.json"
     save_model(folder, state, description, tokenizer if tokenizer.exists() else None, dtype=torch.float32)
 
 
-def expected_description(model: PretrainedModel, facts: Facts, where: str, head: Head) -> Description:
+def expected_description(model: PretrainedModel, facts: Facts, section: str, head: Head) -> Description:
     """The description of a pretrained model from its configuration, without reading or downloading weights.
 
     Args:
         model: the recipe's section.
         facts: the examples that the model is used on.
-        where: the section's path in the recipe, for errors.
+        section: the model's path in the recipe, for errors.
         head: as for fetch().
 
     Raises:
         InputError: as fetch(), as far as configuration, data size and vocabulary show.
     """
-    source = model_folder(model, where, weights=False)
-    with _input_errors(model, where):
-        config = _config(model, source, facts, where, head)
-    return _description(model, _kept_config(config, facts), source, facts, where)
+    source = model_folder(model, section, weights=False)
+    with _input_errors(model, section):
+        config = _config(model, source, facts, section, head)
+    return _description(model, _kept_config(config, facts), source, facts, section)
 
 
 def _kept_config(config: Any, facts: Facts) -> Any:
@@ -112,7 +112,7 @@ def _kept_config(config: Any, facts: Facts) -> Any:
     return language_config(config) if predicts_tokens(facts) else config
 
 
-def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, where: str, head: Head) -> Any:
+def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, section: str, head: Head) -> Any:
     """The network, its weights mapped from the source's files in their types; merged ones go to disk in `folder`."""
     import torch
     from transformers.utils import logging
@@ -122,8 +122,8 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    with _input_errors(model, where):
-        config = _config(model, source, facts, where, head)
+    with _input_errors(model, section):
+        config = _config(model, source, facts, section, head)
         weights = HubWeights(source, model.allow_pickle)
         with torch.device("meta"):
             network_class = type(
@@ -138,9 +138,9 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    _check_weights(net, loading_info, f"{where}.pretrained", head)
+    _check_weights(net, loading_info, f"{section}.pretrained", head)
     if predicts_tokens(facts):
-        with _input_errors(model, where):
+        with _input_errors(model, section):
             net = language_model(net)
         net.config = auto_config(net.config, config)
     net.config.architectures = [type(net).__name__]  # the loaded class: deit has several, and files may name the base
@@ -148,23 +148,23 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
 
 
 @contextmanager
-def _input_errors(model: PretrainedModel, where: str) -> Iterator[None]:
+def _input_errors(model: PretrainedModel, section: str) -> Iterator[None]:
     """Raise problems with a model's files as InputError at the recipe's section, within the context."""
     from safetensors import SafetensorError
 
-    key_path = f"{where}.pretrained"
+    key_path = f"{section}.pretrained"
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise InputError(
                 f"{key_path}: {model.pretrained} has code of its own, which would run here. Set "
-                f"{where}.trust_remote_code: true if you trust its source, or take another model."
+                f"{section}.trust_remote_code: true if you trust its source, or take another model."
             ) from error
         raise InputError(f"{key_path}: {model.pretrained}: {' '.join(str(error).split())}") from error
 
 
-def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head: Head) -> Any:
+def _config(model: PretrainedModel, source: Path, facts: Facts, section: str, head: Head) -> Any:
     """The network's configuration, checked against the examples."""
     from transformers import AutoConfig
 
@@ -172,16 +172,16 @@ def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head
 
     trusted = {"trust_remote_code": model.trust_remote_code}
     config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
-    check_config(config, facts, f"{where}.pretrained")
+    check_config(config, facts, f"{section}.pretrained")
     padding = facts.get("special_ids", {}).get("pad_token_id")
     if not predicts_tokens(facts) and padding is not None and text_config(config).pad_token_id is None:
         text_config(config).pad_token_id = padding  # decoders classify a text by its last token that is no padding
     if predicts_tokens(facts) and (other_class := other_head(config.to_dict(), facts["task"])):
         raise InputError(
-            f"{where}.pretrained: {model.pretrained} is a {other_class}, not a language model; take one with a trained "
-            "head"
+            f"{section}.pretrained: {model.pretrained} is a {other_class}, not a language model; take one with a "
+            "trained head"
         )
-    _check_not_quantised(config, model, f"{where}.pretrained")
+    _check_not_quantised(config, model, f"{section}.pretrained")
     return config
 
 
@@ -218,40 +218,40 @@ def _check_finite(net: Any, key_path: str) -> None:
 
 
 def _description(
-    model: PretrainedModel, config: Any, source: Path, facts: Facts, where: str
+    model: PretrainedModel, config: Any, source: Path, facts: Facts, section: str
 ) -> TransformersDescription:
     net: Transformers = {"kind": "transformers", "config": config.to_diff_dict()}
     if getattr(config, "auto_map", None) and model.trust_remote_code:
         net["code"] = remote_code.read(source)
     description: TransformersDescription = {**described_facts(facts), **net}
     if "vocab_size" in facts:
-        _check_vocabulary(config, facts, where)
+        _check_vocabulary(config, facts, section)
     if "image" in facts:
-        _check_shape(config, facts, where)
-        description["mean"], description["std"] = normalization(model, source, facts, where)
+        _check_shape(config, facts, section)
+        description["mean"], description["std"] = normalization(model, source, facts, section)
     return description
 
 
-def _check_vocabulary(config: Any, facts: Facts, where: str) -> None:
+def _check_vocabulary(config: Any, facts: Facts, section: str) -> None:
     size = getattr(text_config(config), "vocab_size", None)
     if size is None:
         raise InputError(
-            f"{where}: {config.model_type} has no vocabulary size in its configuration; take another model"
+            f"{section}: {config.model_type} has no vocabulary size in its configuration; take another model"
         )
     if size < facts["vocab_size"]:
         raise InputError(
-            f"{where}: has {size} tokens, the data has {facts['vocab_size']}; teacher and student need the same "
+            f"{section}: has {size} tokens, the data has {facts['vocab_size']}; teacher and student need the same "
             "vocabulary: set data.text.tokenizer.pretrained to the same model. If it is that model already, tokens "
             "were added to its tokenizer (a pad token) and not to the model: remove them from tokenizer.json, or save "
             f"the model after resize_token_embeddings({facts['vocab_size']})"
         )
 
 
-def _check_shape(config: Any, facts: Facts, where: str) -> None:
+def _check_shape(config: Any, facts: Facts, section: str) -> None:
     size = getattr(config, "image_size", facts["image"]["size"])
     channels = getattr(config, "num_channels", facts["image"]["channels"])
     if (size, channels) != (facts["image"]["size"], facts["image"]["channels"]):
         raise InputError(
-            f"{where}: takes images of {size} x {size} pixels in {channels} channels; set data.image.size={size} and "
+            f"{section}: takes images of {size} x {size} pixels in {channels} channels; set data.image.size={size} and "
             f"data.image.channels={channels}"
         )

@@ -10,12 +10,12 @@ from understudy.models.normalization import PREPROCESSOR
 from understudy.recipe import PretrainedModel
 
 
-def model_folder(model: PretrainedModel, where: str, *, weights: bool) -> Path:
+def model_folder(model: PretrainedModel, section: str, *, weights: bool) -> Path:
     """The folder with a model's files. From the hub, only the required files are downloaded.
 
     Args:
         model: the recipe's section.
-        where: its path in the recipe, for errors.
+        section: the model's path in the recipe, for errors.
         weights: whether weights are required.
 
     Raises:
@@ -23,33 +23,33 @@ def model_folder(model: PretrainedModel, where: str, *, weights: bool) -> Path:
     """
     folder = Path(model.pretrained)
     if folder.is_dir():
-        check_folder(folder, model, where)
+        check_folder(folder, model, section)
         return folder
-    key_path = f"{where}.pretrained"
+    key_path = f"{section}.pretrained"
     config = hub_configuration(model, key_path)
     commit = config.parent.name  # all other files are from this commit, though a branch may move meanwhile
     hub_file(model.pretrained, PREPROCESSOR, commit, key_path)
     if weights:
         _fetch_weights(model, commit, key_path)
-        check_folder(config.parent, model, where)
+        check_folder(config.parent, model, section)
     if model.trust_remote_code:
         _fetch_code(model.pretrained, config, key_path)
     return config.parent
 
 
-def check_folder(folder: Path, model: PretrainedModel, where: str) -> None:
+def check_folder(folder: Path, model: PretrainedModel, section: str) -> None:
     """Check that a folder has the files of a model in the hub's format.
 
     Raises:
         InputError: there is no configuration, or weights are in pickle files alone, which the recipe does not allow.
     """
-    key_path = f"{where}.pretrained"
+    key_path = f"{section}.pretrained"
     if not (folder / "config.json").exists():
         raise InputError(f"{key_path}: {folder} has no config.json; give a folder in the hub's format")
     if not any(folder.glob("*.safetensors")) and not model.allow_pickle:
         raise InputError(
             f"{key_path}: {model.pretrained} has no safetensors. Pickle files run code when they are opened: convert "
-            f"them, or set {where}.allow_pickle: true if you trust their source."
+            f"them, or set {section}.allow_pickle: true if you trust their source."
         )
 
 

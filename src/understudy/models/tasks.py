@@ -70,6 +70,8 @@ class ClassifierModel(nn.Module):
         first, arguments = self._split_inputs(inputs)
         named = {name: value for name, value in arguments.items() if name in self._accepted}
         outputs = _outputs(self.net(first, **named, **_requests(extras)), extras)
+        if extras:
+            outputs = outputs._replace(mask=arguments.get("attention_mask"))
         return reduce(logits_as_states(outputs.logits)) if reduce else outputs
 
 

@@ -59,14 +59,14 @@ def trusted_descriptions(
     return {role: descriptions[role] for role in folders}
 
 
-def trusted_description(folder: Path, model: Model, examples: Path, where: str) -> Description:
+def trusted_description(folder: Path, model: Model, examples: Path, section: str) -> Description:
     """The description of a saved model that was trained for a section of the recipe.
 
     Args:
         folder: the saved model's.
         model: the section.
         examples: the examples object that it was trained on.
-        where: the section's path in the recipe, for errors.
+        section: the model's path in the recipe, for errors.
 
     Raises:
         UnderstudyError: the folder does not match the section.
@@ -74,18 +74,18 @@ def trusted_description(folder: Path, model: Model, examples: Path, where: str) 
     facts = read_facts(examples)
     description = _read(folder)
     if isinstance(model, PretrainedModel):
-        _check_pretrained(description, model, facts, folder, where)
+        _check_pretrained(description, model, facts, folder, section)
     else:
         from understudy.models.describe import describe
 
-        expected = json.loads(json.dumps(describe(model, facts, where)))
+        expected = json.loads(json.dumps(describe(model, facts, section)))
         if description != expected:
-            raise _refusal(folder, f"is no {where} of this recipe ({_difference(description, expected)})")
+            raise _refusal(folder, f"is no {section} of this recipe ({_difference(description, expected)})")
     _check_tokenizer(folder, examples)
     return description
 
 
-def check_delivered(folder: Path, model: Model, train: Train, examples: Path, where: str) -> None:
+def check_delivered(folder: Path, model: Model, train: Train, examples: Path, section: str) -> None:
     """Compare the model files that ranks wrote with the recipe, as far as possible without torch and the model's code.
 
     The ranks that evaluate the model compare everything, but their results cannot be trusted either.
@@ -95,7 +95,7 @@ def check_delivered(folder: Path, model: Model, train: Train, examples: Path, wh
         model: its section of the recipe.
         train: the settings that it was trained with.
         examples: the examples object that it was trained on.
-        where: the section's path in the recipe, for errors.
+        section: the model's path in the recipe, for errors.
 
     Raises:
         UnderstudyError: the files name code that the recipe does not, or do not match it otherwise.
@@ -103,9 +103,11 @@ def check_delivered(folder: Path, model: Model, train: Train, examples: Path, wh
     facts, description = read_facts(examples), _read(folder)
     _check_tokenizer(folder, examples)
     if not adapters_match(folder, model, train.lora, facts):
-        raise _refusal(folder, f"is not beside the adapters of {where} of this recipe ({ADAPTERS_CONFIG}, {ADAPTERS})")
+        raise _refusal(
+            folder, f"is not beside the adapters of {section} of this recipe ({ADAPTERS_CONFIG}, {ADAPTERS})"
+        )
     if isinstance(model, PretrainedModel):
-        _check_pretrained(description, model, facts, folder, where)
+        _check_pretrained(description, model, facts, folder, section)
         return
     fact_values: Mapping[str, object] = described_facts(facts)
     if isinstance(model, FactoryModel):
@@ -114,9 +116,9 @@ def check_delivered(folder: Path, model: Model, train: Train, examples: Path, wh
         section_key, expected = "config", {**fact_values, "kind": "transformers"}
     compared = {key: value for key, value in description.items() if key != section_key}
     if compared != expected:
-        raise _refusal(folder, f"is no {where} of this recipe ({_difference(compared, expected)})")
+        raise _refusal(folder, f"is no {section} of this recipe ({_difference(compared, expected)})")
     if not _matches_section(description, model, facts, folder):
-        raise _refusal(folder, f"has another {section_key} than {where} of this recipe")
+        raise _refusal(folder, f"has another {section_key} than {section} of this recipe")
 
 
 def _matches_section(description: Mapping[str, Any], model: Model, facts: Facts, folder: Path) -> bool:
@@ -185,11 +187,13 @@ def _read(folder: Path) -> Description:
     return description
 
 
-def _check_pretrained(description: Description, model: PretrainedModel, facts: Facts, folder: Path, where: str) -> None:
+def _check_pretrained(
+    description: Description, model: PretrainedModel, facts: Facts, folder: Path, section: str
+) -> None:
     if description["kind"] != "transformers":
-        raise _refusal(folder, f"names the code {description['factory']}, and {where} is a pretrained model")
+        raise _refusal(folder, f"names the code {description['factory']}, and {section} is a pretrained model")
     if "code" in description and not model.trust_remote_code:
-        raise _refusal(folder, f"has code of its own, and {where} does not set trust_remote_code: true")
+        raise _refusal(folder, f"has code of its own, and {section} does not set trust_remote_code: true")
     values = described_facts(facts)
     expected = {key: value for key, value in values.items() if key not in ("mean", "std")}  # set by the model's files
     if any(description.get(key) != value for key, value in expected.items()):

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from understudy.errors import InputError
+
 KeyPath = tuple[str | int, ...]
 Conflict = tuple[KeyPath, str]
 """The path of a contradiction in a recipe, and the fix."""
@@ -28,6 +30,12 @@ class Location:
     """The keys of the section that contains the path's last key."""
     members: tuple[str, ...]
     """The names of the members, if the path leads to a tagged union."""
+
+
+def conflict_of(error: InputError) -> Conflict:
+    """The path in the recipe and the fix of an error whose message has both."""
+    path, _, fix = str(error).partition(": ")
+    return tuple(path.split(".")), fix
 
 
 def find(model: type[BaseModel], loc: KeyPath) -> Location:

@@ -97,8 +97,8 @@ def start_of(recipe: Recipe, path: str) -> Start | None:
 
 def starts(recipe: Recipe) -> dict[str, Start]:
     """The layers that learners start from, by the learner's path in the recipe."""
-    found = {section: start_of(recipe, section) for section in recipe.learners}
-    return {section: start for section, start in found.items() if start}
+    candidates = {section: start_of(recipe, section) for section in recipe.learners}
+    return {section: start for section, start in candidates.items() if start}
 
 
 def in_order(recipe: Recipe) -> list[str]:

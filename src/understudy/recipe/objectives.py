@@ -21,6 +21,7 @@ OBJECTIVES = {
     "labels": "understudy.objectives.labels",
     "logits": "understudy.objectives.logits",
     "hidden_states": "understudy.objectives.hidden_states",
+    "cosine": "understudy.objectives.cosine",
 }
 
 Weight = Annotated[float, Field(ge=0)]

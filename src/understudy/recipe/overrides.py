@@ -116,14 +116,14 @@ def _set(data: Values, change: Override) -> KeyPath:
         inner = _get(section, key)
         if inner is None:
             inner = _default(tuple(path), data.get("task"))
-            _put(section, key, inner)
+            _assign(section, key, inner)
         if not isinstance(inner, dict | list) or not _has(inner, change.path[depth]):
             outer, inner_path = (".".join(map(str, part)) for part in (change.path[:depth], change.path[depth:]))
             named = _entry_names(inner, outer) or f"set all of it: {outer}={{...}}"
             raise InputError(f"{change.label}: {outer} is {shown(inner)} and has no {inner_path}; {named}")
         section = inner
     key = _key(section, change.path[-1])
-    _put(section, key, change.value)
+    _assign(section, key, change.value)
     return (*path, key)
 
 
@@ -131,7 +131,7 @@ def _get(section: Values | list[Value], key: str | int) -> Value:
     return section[int(key)] if isinstance(section, list) else section.get(str(key))
 
 
-def _put(section: Values | list[Value], key: str | int, value: Value) -> None:
+def _assign(section: Values | list[Value], key: str | int, value: Value) -> None:
     if isinstance(section, list):
         section[int(key)] = value
     else:

@@ -19,6 +19,7 @@ SOURCES = {
     "digits": "understudy.data.sources.digits",
     "image-folder": "understudy.data.sources.image_folder",
     "parquet": "understudy.data.sources.parquet",
+    "csv": "understudy.data.sources.csv",
     "text-files": "understudy.data.sources.text_files",
     "python-docs": "understudy.data.sources.python_docs",
 }

@@ -18,6 +18,7 @@ TASKS = {
     "image-classification": "understudy.tasks.image_classification",
     "causal-lm": "understudy.tasks.causal_lm",
     "text-classification": "understudy.tasks.text_classification",
+    "token-classification": "understudy.tasks.token_classification",
 }
 
 Kind = Literal["image", "text", "optional text", "label"]

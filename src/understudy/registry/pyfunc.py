@@ -128,5 +128,6 @@ def columns(types: Mapping[str, str]) -> "Schema":
     """Columns with the types that a task gives them."""
     from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
-    mlflow_types = {"string": DataType.string, "double": DataType.double, "doubles": Array(DataType.double)}
+    string, double = DataType.string, DataType.double
+    mlflow_types = {"string": string, "double": double, "strings": Array(string), "doubles": Array(double)}
     return Schema([ColSpec(mlflow_types[kind], name) for name, kind in types.items()])

@@ -32,16 +32,16 @@ def read_arrays(path: Path, expected: Mapping[str, Shape]) -> "dict[str, FloatAr
         _check_sizes(path, expected)
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             if sorted(arrays.files) != sorted(expected):
-                raise refusal(f"{path.name}: has other arrays than it should")
-            found = {name: arrays[name] for name in expected}
+                raise refusal(f"{path.name}: has unexpected arrays")
+            arrays_by_name = {name: arrays[name] for name in expected}
     except FileNotFoundError:
         raise
     except (ValueError, TypeError, OSError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise refusal(f"{path.name}: {error}") from error
-    for name, array in found.items():
+    for name, array in arrays_by_name.items():
         if array.dtype != np.float64 or array.shape != expected[name]:
             raise refusal(f"{path.name}: {name} is {array.dtype} of shape {array.shape}")
-    return found
+    return arrays_by_name
 
 
 def _check_sizes(path: Path, expected: Mapping[str, Shape]) -> None:
@@ -55,6 +55,4 @@ def _check_sizes(path: Path, expected: Mapping[str, Shape]) -> None:
 
 def refusal(why: str) -> UnderstudyError:
     """The error for an evaluation's files with unexpected contents."""
-    return UnderstudyError(
-        f"evaluate: {why}. None of it was taken over; look at what the models' own code does, and run again"
-    )
+    return UnderstudyError(f"evaluate: {why}. The result was discarded; check the models' own code, and run again")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.evaluate.contents import Measures, RuleOutcome, Verdict
-from understudy.graph import REGISTERED, VERDICT
+from understudy.graph import GATE, REGISTRATION, node_of
 from understudy.recipe import Recipe
 from understudy.registry.server import for_people
 from understudy.steps.environment import open_store
@@ -24,10 +24,9 @@ from understudy.steps.start import Begun
 from understudy.steps.step import Result, short
 from understudy.store.files import read_json
 
-REPORT = "report.html"
 ADDRESSES = ("http://", "https://")
 EMPHASIS = re.compile("[_*]")
-NO_REPORT = "<p>This run has work to do: its report is made by the task gate.</p>\n"
+NO_REPORT = "<p>This run is not finished: the task gate writes its report.</p>\n"
 
 
 def show(artifact: Any, result: Result, digest: str = "") -> None:
@@ -54,29 +53,28 @@ def show_start(overview: Any, report: Any, begun: Begun) -> None:
         begun: the run.
     """
     store = open_store()
-    steps = steps_of(Recipe.model_validate(store.run(begun.run).recipe))
+    recipe = Recipe.model_validate(store.run(begun.run).recipe)
+    steps = steps_of(recipe)
     results = {state.step: result_of(steps[state.step], store, state.digest) for state in begun.lookup.states}
     text = _overview(begun, [*steps], results)
     Path(report.path).write_text(NO_REPORT, encoding="utf-8")
     if begun.lookup.complete:
-        by_role = {steps[name].role: result for name, result in results.items()}
-        text += f"\n{card(by_role[VERDICT])}\n{card(by_role[REGISTERED])}"
-        shutil.copyfile(by_role[VERDICT].path / REPORT, report.path)
+        verdict, registration = (results[node_of(recipe, kind).name] for kind in (GATE, REGISTRATION))
+        text += f"\n{card(verdict)}\n{card(registration)}"
+        _copy_page(verdict, report)
     overview.metadata = {"run": begun.run, "found": begun.found, "results": f"{len(results)} of {len(steps)}"}
     Path(overview.path).write_text(text, encoding="utf-8")
 
 
 def _overview(begun: Begun, steps: list[str], results: Mapping[str, Result]) -> str:
     """The cached steps and the steps to run, in Markdown."""
-    how = (
-        f"all {len(steps)} results are there" if begun.lookup.complete else f"{len(results)} of {len(steps)} are there"
-    )
-    lines = [f"# run {begun.run}: {how}", ""]
-    for name, found in results.items():
-        lines.append(f"- {name}: reused, {' '.join([found.digest[:12], _cell(found.outcome)]).strip()}")
+    count = f"all {len(steps)}" if begun.lookup.complete else f"{len(results)} of {len(steps)}"
+    lines = [f"# run {begun.run}: {count} results are cached", ""]
+    for name, result in results.items():
+        lines.append(f"- {name}: reused, {' '.join([result.digest[:12], _cell(result.outcome)]).strip()}")
     problems = [begun.lookup.problem]  # of the next step only
     for name, problem in zip_longest(steps[len(results) :], problems[: len(steps) - len(results)], fillvalue=""):
-        lines.append(f"- {name}: to be made{'; ' if problem else ''}{_cell(problem)}")
+        lines.append(f"- {name}: to run{'; ' if problem else ''}{_cell(problem)}")
     return "\n".join(lines) + "\n"
 
 
@@ -87,8 +85,13 @@ def show_verdict(verdict: Any, report: Any, result: Result) -> str:
         The decision: approved or rejected.
     """
     show(verdict, result)
-    shutil.copyfile(result.path / REPORT, report.path)
+    _copy_page(result, report)
     return decision(result.path)
+
+
+def _copy_page(verdict: Result, report: Any) -> None:
+    assert GATE.page is not None
+    shutil.copyfile(verdict.path / GATE.page.file, report.path)
 
 
 def show_confusion(artifact: Any, result: Result) -> None:
@@ -104,8 +107,9 @@ def card(result: Result, digest: str = "") -> str:
     lines = [f"# {result.step}: {_literal(result.outcome or result.kind)}", ""]
     shown = {"object": digest or result.digest, **_facts(result)}
     lines += [f"- {_literal(name)}: {_cell(value)}" for name, value in shown.items()]
-    verdict: Verdict | None = read_json(result.path / "verdict.json") if result.kind == VERDICT else None
-    if verdict:
+    contents = result.path / GATE.contents
+    if contents.exists():
+        verdict: Verdict = read_json(contents)
         lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]
         lines += [_rule(rule) for rule in verdict["rules"]]
         lines += ["", *_notes(verdict)]
@@ -114,8 +118,8 @@ def card(result: Result, digest: str = "") -> str:
 
 def _facts(result: Result) -> dict[str, Any]:
     """A result's facts without empty ones; a page's URL is the one that users can reach."""
-    found = {name: value for name, value in result.facts.items() if value not in (None, "")}
-    return {name: for_people(value) if name == "url" else value for name, value in found.items()}
+    facts = {name: value for name, value in result.facts.items() if value not in (None, "")}
+    return {name: for_people(value) if name == "url" else value for name, value in facts.items()}
 
 
 def _rule(rule: RuleOutcome) -> str:
@@ -128,7 +132,7 @@ def _notes(verdict: Verdict) -> Iterator[str]:
     if verdict["recovered"]:
         yield f"- {_cell(verdict['recovered']['detail'])}"
     if verdict["control"]:
-        yield f"- What the teacher was worth: {verdict['control']['meaning']} {_cell(verdict['control']['detail'])}"
+        yield f"- Gain from the teacher: {verdict['control']['meaning']} {_cell(verdict['control']['detail'])}"
     for caution in verdict["cautions"]:
         yield f"- {_cell(caution)}"
     for sentence in (*verdict["advice"], verdict["judged"]):

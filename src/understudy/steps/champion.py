@@ -40,18 +40,18 @@ def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[st
     Raises:
         Forbidden: the registry refuses this account. This is no verdict on the student.
     """
-    problem, found = "", {}
+    problem, digests = "", {}
     try:
-        found = _champion(store, run, inputs[EXAMPLES])
-        if CHAMPION in found:
-            _check_code(store, run, found[CHAMPION], inputs)
-            found |= _records(store, run, found[CHAMPION], inputs[EXAMPLES])
+        digests = _champion(store, run, inputs[EXAMPLES])
+        if CHAMPION in digests:
+            _check_code(store, run, digests[CHAMPION], inputs)
+            digests |= _records(store, run, digests[CHAMPION], inputs[EXAMPLES])
     except Forbidden:
         raise
     except UnderstudyError as error:
-        problem, found = str(error), {}
+        problem, digests = str(error), {}
     write_json(run.folder / FILE, {"problem": problem})
-    return found
+    return digests
 
 
 def champion_problem(run: Run) -> str:
@@ -64,19 +64,19 @@ def _champion(store: Store, run: Run, examples: str) -> dict[str, str]:
     from understudy.registry.foreign import Foreign
 
     uri = tracking_uri(store)
-    found = champion(uri, Recipe.model_validate(run.recipe).model_name)
-    if found is None:
+    current = champion(uri, Recipe.model_validate(run.recipe).model_name)
+    if current is None:
         return {}
-    if isinstance(found, Foreign):
-        return {"foreign": foreign_results(store, run, found, examples)}
-    run.use(found.digest)
-    if store.objects.damage(found.digest):
+    if isinstance(current, Foreign):
+        return {"foreign": foreign_results(store, run, current, examples)}
+    run.use(current.digest)
+    if store.objects.damage(current.digest):
         folder = run.folder / "champion"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        manifest = fetch(uri, found, folder)
+        manifest = fetch(uri, current, folder)
         store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts)
-    return {CHAMPION: found.digest}
+    return {CHAMPION: current.digest}
 
 
 def _check_code(store: Store, run: Run, champion: str, inputs: Mapping[str, str]) -> None:
@@ -96,19 +96,19 @@ def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, 
     Raises:
         UnderstudyError: the champion cannot be measured on these examples.
     """
-    own = read_json(store.objects.path(champion) / "understudy.json")
-    ours = read_json(store.objects.path(examples) / "examples.json")
-    _check_meaning(own, ours)
+    facts = read_json(store.objects.path(champion) / "understudy.json")
+    expected = read_json(store.objects.path(examples) / "examples.json")
+    _check_meaning(facts, expected)
     if not same_tokenizer(store.objects.path(champion), store.objects.path(examples)):
         raise UnderstudyError(MISFIT)
-    if own.get("image") == ours.get("image"):
+    if facts.get("image") == expected.get("image"):
         return {}
     manifest = store.objects.manifest(examples)
     assert manifest is not None
     records = manifest.inputs["records"]
     run.use(records)
     if store.objects.damage(records):
-        size, background = own["image"]["size"], own["image"].get("background", "white")
+        size, background = facts["image"]["size"], facts["image"].get("background", "white")
         raise UnderstudyError(
             f"the champion sees images of {size} x {size} pixels on {background}, and the records that they are made "
             "from are not in the store, or damaged; run again, and they are made again"
@@ -116,7 +116,7 @@ def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, 
     return {"records": records}
 
 
-def _check_meaning(own: Mapping[str, object], ours: Mapping[str, object]) -> None:
+def _check_meaning(facts: Mapping[str, object], expected: Mapping[str, object]) -> None:
     """Refuse a champion whose task, labels or vocabulary size differ from the examples'."""
-    if any(own.get(key) != ours.get(key) for key in ("task", "labels", "vocab_size")):
+    if any(facts.get(key) != expected.get(key) for key in ("task", "labels", "vocab_size")):
         raise UnderstudyError(MISFIT)

@@ -36,12 +36,12 @@ def deliver_model(output: Path, staged: Path, initial: Path | None) -> None:
     Raises:
         UnderstudyError: a file is a link, is no part of a model, or differs from the fetched model's.
     """
-    kept = {path.name for path in initial.iterdir()} - {HISTORY, MANIFEST} if initial else set()
-    deliver(output, staged, lambda name: name in MODEL | kept or is_weight_file(name))
-    for name in sorted(name for name in kept if not is_weight_file(name)):
+    unchanged = {path.name for path in initial.iterdir()} - {HISTORY, MANIFEST} if initial else set()
+    deliver(output, staged, lambda name: name in MODEL | unchanged or is_weight_file(name))
+    for name in sorted(name for name in unchanged if not is_weight_file(name)):
         assert initial is not None
         if not (staged / name).exists() or (staged / name).read_bytes() != (initial / name).read_bytes():
-            raise _refusal(output / name, "is not as it was fetched")
+            raise _refusal(output / name, "differs from the file that training started from")
 
 
 def deliver(output: Path, staged: Path, belongs: Callable[[str], bool]) -> None:
@@ -58,7 +58,7 @@ def deliver(output: Path, staged: Path, belongs: Callable[[str], bool]) -> None:
     with _opened(output) as folder:
         for name in sorted(os.listdir(folder)):
             if not belongs(name):
-                raise _refusal(output / name, "is no file of such a result")
+                raise _refusal(output / name, "is not a file of such a result")
             with _regular(output, name, folder) as source, (staged / name).open("xb") as copy:
                 shutil.copyfileobj(source, copy, COPIED)
 
@@ -69,31 +69,31 @@ def _opened(folder: Path) -> Iterator[int]:
     real = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     with ExitStack() as stack:
         try:
-            outer = os.open(folder.parent, real)
-            stack.callback(os.close, outer)
-            found = os.open(folder.name, real, dir_fd=outer)
-            stack.callback(os.close, found)
+            parent = os.open(folder.parent, real)
+            stack.callback(os.close, parent)
+            descriptor = os.open(folder.name, real, dir_fd=parent)
+            stack.callback(os.close, descriptor)
         except OSError as error:
-            raise _refusal(folder, f"is no folder ({os.strerror(error.errno or 0)})") from error
-        yield found
+            raise _refusal(folder, f"is not a folder ({os.strerror(error.errno or 0)})") from error
+        yield descriptor
 
 
 @contextmanager
 def _regular(output: Path, name: str, folder: int) -> Iterator[BinaryIO]:
     """Open a regular file. Anything else, such as a pipe, is refused without blocking."""
     try:
-        found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError as error:
         raise _refusal(output / name, f"cannot be read as a file ({os.strerror(error.errno or 0)})") from error
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
-        raise _refusal(output / name, "is no file")
-    with os.fdopen(found, "rb") as stream:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _refusal(output / name, "is not a regular file")
+    with os.fdopen(descriptor, "rb") as stream:
         yield stream
 
 
 def _refusal(path: Path, why: str) -> UnderstudyError:
     return UnderstudyError(
-        f"{path}: {why}, and a job leaves its result's files alone. None of it was taken over; look at what the "
-        "model's own code does, and run again"
+        f"{path}: {why}. A job's result has regular files of known names only. The result was discarded; check the "
+        "model's own code, and run again"
     )

@@ -20,7 +20,7 @@ from understudy.steps.identity import MEASURED_BY, task_code
 from understudy.steps.job import run_job
 from understudy.steps.job_spec import evaluation_spec
 from understudy.steps.measures import FILES, PER_EXAMPLE, checked_measures
-from understudy.steps.results import remembered, settings_of
+from understudy.steps.results import model_results, settings_of
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
 
@@ -46,17 +46,17 @@ def _evaluate(work: Work) -> None:
     roles = (*work.recipe.all_teachers, STUDENT, CONTROL, CHAMPION)
     models = {role: work.input(role) for role in roles if role in work.inputs}
     began = time.monotonic()
-    with remembered(work, list(models)) as results:
-        spec = evaluation_spec(work, list(models), results.known)
+    with model_results(work, list(models)) as results:
+        spec = evaluation_spec(work, list(models), results.cached)
         platform().prepare(work.run)
-        left = work.lease.staging()
-        files = {role: left / results_file(role) for role in models if role not in results.known}
-        deliver(run_job(work, spec), left, {*FILES, *map(results_file, models)}.__contains__)
-        known = {role: folder / RESULTS for role, folder in results.known.items()}
-        measures = checked_measures(left, work.recipe, models, work.input(EXAMPLES), known | files)
+        output = work.lease.staging()
+        files = {role: output / results_file(role) for role in models if role not in results.cached}
+        deliver(run_job(work, spec), output, {*FILES, *map(results_file, models)}.__contains__)
+        cached = {role: folder / RESULTS for role, folder in results.cached.items()}
+        measures = checked_measures(output, work.recipe, models, work.input(EXAMPLES), cached | files)
         results.keep(files, time.monotonic() - began)
     for name in FILES:
-        (left / name).rename(work.staged / name)
+        (output / name).rename(work.staged / name)
     if "foreign" in work.inputs:
         _add_foreign(work.input("foreign"), work.staged)
     for role, model in measures["models"].items():

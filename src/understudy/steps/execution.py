@@ -37,7 +37,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         if not again and (wrong := _wrong_input(run)):
             raise Stopped(f"{step.name}: not started: {wrong} failed, and running it again would change nothing")
         if run.stop_requested:
-            raise Stopped(f"{step.name}: not started: the run was asked to stop; run again to resume")
+            raise Stopped(f"{step.name}: not started: a stop was requested; run again to resume")
         decided_by = _decided(step, recipe, store, run, inputs, world)
         state = replace(state, key=sha256(canonical(decided_by)))
         digest, how, whence = _find_or_make(step, store, run, recipe, decided_by, state)
@@ -90,8 +90,8 @@ def _decided(
 
 
 def _cached_digest(step: Step, store: Store, run: Run, key: str) -> str | None:
-    found = store.cached_step(key, run)
-    return found.digest if found and step.still_holds(store.objects.path(found.digest), store) else None
+    entry = store.cached_step(key, run)
+    return entry.digest if entry and step.still_holds(store.objects.path(entry.digest), store) else None
 
 
 def _end(step: str, error: BaseException) -> tuple[Literal["stopped", "failed"], str, int]:
@@ -157,7 +157,7 @@ def _make(step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Parts,
 
 def _wait(store: Store, run: Run, state: StepState, cached_digest: Callable[[], str | None]) -> Lease | None:
     """Wait for the other run that does this work: for its result (None), or for its lease."""
-    other: Process | None = holder(store.folder / "work", state.key)
-    whom = f"process {other.pid} on {other.host}" if other else "another run"
+    lease_holder: Process | None = holder(store.folder / "work", state.key)
+    whom = f"process {lease_holder.pid} on {lease_holder.host}" if lease_holder else "another run"
     run.record(replace(state, state="waiting", detail=f"the same work is being done by {whom}"))
     return store.wait_for(state.key, lambda: run.stop_requested or cached_digest() is not None)

@@ -9,7 +9,7 @@ from understudy.steps.step import Work
 from understudy.store.files import flush
 
 
-def fetched_model(work: Work, model: Model, where: str, head: pretrained.Head, examples: Path) -> Path | None:
+def fetched_model(work: Work, model: Model, section: str, head: pretrained.Head, examples: Path) -> Path | None:
     """The folder of a pretrained model's files; None for a model that is not pretrained."""
     if not isinstance(model, PretrainedModel):
         return None
@@ -22,7 +22,7 @@ def fetched_model(work: Work, model: Model, where: str, head: pretrained.Head, e
     shutil.rmtree(aside, ignore_errors=True)  # an incomplete model of an earlier launcher
     aside.mkdir()
     try:
-        pretrained.fetch(model, examples, aside, where, head)
+        pretrained.fetch(model, examples, aside, section, head)
         for path in [*aside.iterdir(), aside]:
             flush(path)
         work.lease.check()

@@ -48,10 +48,10 @@ def foreign_results(store: Store, run: Run, champion: "Foreign", examples: str) 
         return cached.digest
     began, work = time.monotonic(), Path(tempfile.mkdtemp(prefix=".foreign.", dir=store.folder / "work"))
     try:
-        found = _results(store, champion, examples, uri, work)
+        results = _results(store, champion, examples, uri, work)
         staged = work / "staged"
         staged.mkdir()
-        _write(staged, champion, found)
+        _write(staged, champion, results)
         digest = store.objects.publish(staged, KIND, {"examples": examples})
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -60,10 +60,10 @@ def foreign_results(store: Store, run: Run, champion: "Foreign", examples: str) 
     return digest
 
 
-def _write(folder: Path, champion: "Foreign", found: "dict[str, NDArray[Any]]") -> None:
+def _write(folder: Path, champion: "Foreign", results: "dict[str, NDArray[Any]]") -> None:
     import numpy as np
 
-    np.savez_compressed(folder / RESULTS, allow_pickle=False, **found)
+    np.savez_compressed(folder / RESULTS, allow_pickle=False, **results)
     write_json(folder / RECORD, {"name": champion.name, "version": champion.version})
 
 
@@ -77,21 +77,21 @@ def _results(store: Store, champion: "Foreign", examples: str, uri: str, scratch
     facts = read_json(folder / "examples.json")
     if "labels" not in facts:
         sizes = np.load(folder / "test.bytes.npy")
-        _, found = predictions_of(uri, champion, {"texts": _texts(store, examples, sizes)}, scratch)
-        return {"champion.nll": found * sizes * math.log(2)}
+        _, bits_per_byte = predictions_of(uri, champion, {"texts": _texts(store, examples, sizes)}, scratch)
+        return {"champion.nll": bits_per_byte * sizes * math.log(2)}
     if "image" not in facts:
         raise UnderstudyError(
-            f"{champion.words}, was not made by understudy, and only such champions of images and documents can be "
-            "asked. Give the alias champion to a version that understudy registered, or remove it"
+            f"{champion.words}, was not made by understudy, and such a champion can be evaluated on images and "
+            "documents only. Give the alias champion to a version that understudy registered, or remove it"
         )
     targets, images = np.load(folder / "test.labels.npy"), np.load(folder / "test.images.npy")
-    kind, found = predictions_of(uri, champion, {"images": images, "labels": list(facts["labels"])}, scratch)
+    kind, predictions = predictions_of(uri, champion, {"images": images, "labels": list(facts["labels"])}, scratch)
     if kind == "labels":
-        return {"champion.correct": (found == targets).astype(np.float64)}
-    return _of_probabilities(found, targets)
+        return {"champion.correct": (predictions == targets).astype(np.float64)}
+    return _of_probabilities(predictions, targets)
 
 
-def _of_probabilities(shares: "NDArray[Any]", targets: "NDArray[Any]") -> "dict[str, NDArray[Any]]":
+def _of_probabilities(probabilities: "NDArray[Any]", targets: "NDArray[Any]") -> "dict[str, NDArray[Any]]":
     import numpy as np
 
     from understudy.evaluate.answers import by_role
@@ -99,9 +99,10 @@ def _of_probabilities(shares: "NDArray[Any]", targets: "NDArray[Any]") -> "dict[
 
     rows = np.arange(len(targets))
     with np.errstate(divide="ignore"):
-        nll = -np.log(shares[rows, targets])
+        nll = -np.log(probabilities[rows, targets])
     scores = Scores(len(targets))
-    scores.add(rows, nll, (shares.argmax(axis=1) == targets).astype(np.float64), shares.max(axis=1).clip(0, 1))
+    correct = (probabilities.argmax(axis=1) == targets).astype(np.float64)
+    scores.add(rows, nll, correct, probabilities.max(axis=1).clip(0, 1))
     return by_role(CHAMPION, scores.arrays())
 
 
@@ -112,7 +113,9 @@ def _texts(store: Store, examples: str, sizes: "NDArray[Any]") -> list[str]:
     manifest = store.objects.manifest(examples)
     records = manifest.inputs["records"] if manifest else ""
     if not records or store.objects.damage(records):
-        raise UnderstudyError("the champion reads texts, and the records they are in are not in the store; run again")
+        raise UnderstudyError(
+            "the champion reads texts, and the records with the texts are not in the store; run again"
+        )
     contents = [record.content for group in read(store.objects.path(records), "test") for record in group]
     if [len(content) for content in contents] != sizes.tolist():
         raise UnderstudyError("the champion reads texts, and the examples have other documents than their records")

@@ -31,8 +31,8 @@ def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
     split = split_digest(store, inputs[EXAMPLES])
     number = store.number_judged(recipe.model_name, split, inputs[recipe.candidate])
     facts = {"judged": str(number), **({"champion_problem": problem} if problem else {})}
-    said = card(getattr(recipe.data.source, "path", None))
-    return World(facts=facts | ({"card": json.dumps(said)} if said else {}))
+    data_card = card(getattr(recipe.data.source, "path", None))
+    return World(facts=facts | ({"card": json.dumps(data_card)} if data_card else {}))
 
 
 def split_digest(store: Store, examples: str) -> str:
@@ -116,34 +116,35 @@ def _origin(work: Work) -> "Origin":
     """The time, run and version of the judgement, and the data's origin: they do not affect the verdict."""
     from understudy.evaluate.contents import Origin
 
-    source, of = work.recipe.data.source, commit()
+    source, revision = work.recipe.data.source, commit()
     data = {"source": source.type, **BUILT_IN.get(source.type, {}), **json.loads(work.world.get("card", "{}"))}
     if path := getattr(source, "path", None):
         data["path"] = str(path)
     return Origin(
         judged=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         run=work.run.id,
-        tool=f"understudy {__version__}" + (f", commit {of[:12]}" if of else ""),
+        tool=f"understudy {__version__}" + (f", commit {revision[:12]}" if revision else ""),
         data=data,
     )
 
 
 def _foreign(work: Work) -> str:
     """The name and version of a champion that understudy did not make; empty if there is none."""
-    found = read_json(work.input(MEASURES) / RECORD)
-    return f"{found['name']} version {found['version']}" if found else ""
+    champion = read_json(work.input(MEASURES) / RECORD)
+    return f"{champion['name']} version {champion['version']}" if champion else ""
 
 
 def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
     """The training curves by role; a teacher that was fetched and not trained has none."""
     from understudy.registry.curves import points_of
 
-    read = {role: read_json(work.input(role) / "history.json") for role in trained(work)}
-    known = {role: list(points_of(curve)) for role, curve in read.items() if isinstance(curve, list)}
-    curves = {
-        role: [dict(point) for point in points if {"loss", "skipped"} & set(point)] for role, points in known.items()
+    curves = {role: read_json(work.input(role) / "history.json") for role in trained(work)}
+    points_by_role = {role: list(points_of(curve)) for role, curve in curves.items() if isinstance(curve, list)}
+    histories = {
+        role: [dict(point) for point in points if {"loss", "skipped"} & set(point)]
+        for role, points in points_by_role.items()
     }
-    return {role: points for role, points in curves.items() if points}
+    return {role: points for role, points in histories.items() if points}
 
 
 def decision(verdict: Path) -> Literal["approved", "rejected"]:

@@ -14,10 +14,8 @@ from understudy.store import Store
 
 TRAINED_BY = ("open_split", "wrap", "AUTO_MODEL", "PEFT_TYPE")
 """The parts of a task's module that decide a trained model."""
-
-
 MEASURED_BY = ("wrap", "AUTO_MODEL", "METRICS", "LABELLED", "targets", "lengths", "test_split")
-"""The parts that decide what is measured of a model."""
+"""The parts of a task's module that decide a model's measures."""
 
 
 def task_code(task: str, names: tuple[str, ...]) -> Revision:
@@ -25,19 +23,19 @@ def task_code(task: str, names: tuple[str, ...]) -> Revision:
     return revision((), parts=tuple((TASKS[task], name) for name in names))
 
 
-def model_identity(model: Model, store: Store, where: str) -> Mapping[str, object]:
+def model_identity(model: Model, store: Store, section: str) -> Mapping[str, object]:
     """The parts of a step key for a model's initial state: section, referenced content, and the reading code."""
     if isinstance(model, PretrainedModel):
-        section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # not its location
-        content = pretrained.identity(model, store.fingerprints, where)
-        return {**section, "content": content, "code": revision(("understudy.models.pretrained",))}
-    section = model.model_dump(mode="json")
+        settings = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # not its location
+        content = pretrained.identity(model, store.fingerprints, section)
+        return {**settings, "content": content, "code": revision(("understudy.models.pretrained",))}
+    settings = model.model_dump(mode="json")
     if isinstance(model, FactoryModel):
         try:
-            return {**section, "content": user_code(model.factory.partition(":")[0]).identity}
+            return {**settings, "content": user_code(model.factory.partition(":")[0]).identity}
         except ModuleNotFoundError as error:
-            raise InputError(f"{where}.factory: there is no module {error}; is PYTHONPATH set?") from error
-    return section
+            raise InputError(f"{section}.factory: there is no module {error}; is PYTHONPATH set?") from error
+    return settings
 
 
 def training_identity(train: Train | None, resources: Resources, seed: int) -> Mapping[str, object]:

@@ -31,8 +31,8 @@ def _ingest(node: Node, work: Work) -> None:
     platform().prepare(work.run)
     recipe = work.recipe
     if node.data:
-        data_set, where = recipe.data_sets[node.data], f"data_sets.{node.data}"
-        notes = ingest_beside(data_set, where, recipe.task, work.input(RECORDS), work.staged, work.progress)
+        data_set, section = recipe.data_sets[node.data], f"data_sets.{node.data}"
+        notes = ingest_beside(data_set, section, recipe.task, work.input(RECORDS), work.staged, work.progress)
     else:
         notes = ingest(recipe.data, recipe.task, work.staged, work.progress)
     for note in notes:

@@ -35,7 +35,7 @@ def training_spec(work: Work, node: Node, initial: Path | None) -> JobSpec:
     return _job_spec(work, work.step, payload, node.resources)
 
 
-def evaluation_spec(work: Work, roles: list[str], known: Mapping[str, Path]) -> JobSpec:
+def evaluation_spec(work: Work, roles: list[str], cached: Mapping[str, Path]) -> JobSpec:
     """The specification of the evaluation of models by role; `known` has the folders of cached results."""
     payload = Evaluation(
         examples=str(work.input(EXAMPLES)),
@@ -43,7 +43,7 @@ def evaluation_spec(work: Work, roles: list[str], known: Mapping[str, Path]) -> 
         models={role: str(work.input(role)) for role in roles},
         digests={role: work.inputs[role] for role in roles},
         recipe=work.recipe,
-        known={role: str(folder) for role, folder in known.items()},
+        known={role: str(folder) for role, folder in cached.items()},
     )
     return _job_spec(work, work.step, payload, "evaluate")
 
@@ -54,23 +54,23 @@ def serving_spec(work: Work, folder: Path) -> JobSpec:
 
 
 def _job_spec(work: Work, role: str, payload: Payload, section: str) -> JobSpec:
-    here, resources = platform(), work.recipe.resources.by_job[section]
+    current, resources = platform(), work.recipe.resources.by_job[section]
     if isinstance(payload, Serving):
         resources = resources.model_copy(update={"nodes": 1, "min_nodes": None, "processes": 1})
     return JobSpec(
         version=build(),
         role=role,
         section=f"resources.{section}",
-        folder=str(here.job_folder(work.lease)),
+        folder=str(current.job_folder(work.lease)),
         payload=payload,
         resources=resources,
         threads=_threads(resources),
-        device=here.job_device(resources),
+        device=current.job_device(resources),
         logs=str(work.run.folder / "logs"),
         factories=_factories(work.recipe),
         profile=isinstance(payload, TrainingJob) and work.run.is_profiled,
-        supervised=here.detached,
-        launcher_timeout=here.launcher_timeout,
+        supervised=current.detached,
+        launcher_timeout=current.launcher_timeout,
     )
 
 

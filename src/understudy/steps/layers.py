@@ -1,4 +1,4 @@
-"""The layers that learners start from, compared with the depths that the recipe says, before anything is read.
+"""The layers that learners start from, compared with the depths in the recipe, before anything is read.
 
 A depth that is not in the recipe, and the sizes of the layers, are compared when the first training begins
 (train/layers.py).
@@ -11,7 +11,7 @@ from understudy.errors import InputError
 from understudy.models.architectures import depth
 from understudy.models.layers import chosen_layers
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, Recipe
-from understudy.recipe.key_path import Conflict
+from understudy.recipe.key_path import Conflict, conflict_of
 from understudy.recipe.learners import starts
 from understudy.recipe.roles import section_of
 from understudy.store.files import read_json
@@ -21,18 +21,18 @@ def problems(recipe: Recipe) -> Iterator[Conflict]:
     """The layers that a teacher does not have, each with its path in the recipe, and the fix."""
     for section, start in starts(recipe).items():
         assert start.teacher
-        own, others = _depth(recipe.learners[section].model), _depth(recipe.models[section_of(start.teacher)])
-        if own is None or others is None:
+        layers = _depth(recipe.learners[section].model)
+        teacher_layers = _depth(recipe.models[section_of(start.teacher)])
+        if layers is None or teacher_layers is None:
             continue
         try:
-            chosen_layers(start.layers, own, others, f"{section}.start.layers", start.teacher)
+            chosen_layers(start.layers, layers, teacher_layers, f"{section}.start.layers", start.teacher)
         except InputError as error:
-            path, _, words = str(error).partition(": ")
-            yield tuple(path.split(".")), words
+            yield conflict_of(error)
 
 
 def _depth(model: Model) -> int | None:
-    """The number of a model's layers; None if the recipe does not say it."""
+    """The number of a model's layers; None if the recipe does not give it."""
     if isinstance(model, FactoryModel):
         return None
     if isinstance(model, ArchitectureModel):

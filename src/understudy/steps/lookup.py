@@ -30,13 +30,13 @@ def _look_up(store: Store, run: Run) -> Lookup:
     Raises:
         Forbidden: a server refuses this account.
     """
-    made: dict[str, str] = {}
+    digests: dict[str, str] = {}
     states: list[StepState] = []
     for step in steps_of(Recipe.model_validate(run.recipe)).values():
-        given = {role: made[role] for role in step.inputs if role in made}
+        inputs = {role: digests[role] for role in step.inputs if role in digests}
         try:
-            world = step.outside(run, store, given)
-            state = cached(step, store, run, {**given, **world.inputs}, world.facts)
+            world = step.outside(run, store, inputs)
+            state = cached(step, store, run, {**inputs, **world.inputs}, world.facts)
         except Forbidden:
             raise
         except UnderstudyError as error:
@@ -44,7 +44,7 @@ def _look_up(store: Store, run: Run) -> Lookup:
         if state is None:
             return Lookup(tuple(states), complete=False)
         states.append(state)
-        made[step.role] = state.digest
+        digests[step.role] = state.digest
     return Lookup(tuple(states), complete=True)
 
 

@@ -57,25 +57,25 @@ def checked_measures(
     """
     try:
         measures = _adapter().validate_json(_text(folder / MEASURES), strict=True, extra="forbid")
-        _check_said(measures, recipe, models)
+        _check_identity(measures, recipe, models)
         _check_words(measures, examples)
-        described = read_json(examples / "examples.json")
-        labels = _labels(described)
+        facts = read_json(examples / "examples.json")
+        labels = _labels(facts)
         weights = _weights(examples, measures["examples"])
-        written = _completions(weights[0], described)
+        completions = _completions(weights[0], facts)
         targets = _targets(examples, recipe.task)
-        counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), written, targets, *weights)
+        counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), completions, targets, *weights)
         _check_confusion(measures["confusion"], labels, counts[STUDENT])
     except FileNotFoundError as error:
         raise refusal(f"{Path(error.filename).name} is missing") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise refusal(f"{MEASURES}: {place!a}: {first['msg']}") from error
+        first_error = error.errors()[0]
+        path = ".".join(str(part) for part in first_error["loc"])
+        raise refusal(f"{MEASURES}: {path!a}: {first_error['msg']}") from error
     return measures
 
 
-def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) -> None:
+def _check_identity(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) -> None:
     """Check that measures are finite and of these models, sizes, precision, task, metric and confidence."""
     from understudy.evaluate.reference import reference_teacher
     from understudy.evaluate.results import CONFIDENCE
@@ -87,31 +87,31 @@ def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) 
     if {role: model["digest"] for role, model in measures["models"].items()} != {
         role: path.name for role, path in models.items()
     }:
-        raise refusal(f"{MEASURES}: is of other models")
+        raise refusal(f"{MEASURES}: has the measures of other models")
     sizes = {role: weight_bytes(path) for role, path in models.items()}
     if {role: model["bytes"] for role, model in measures["models"].items()} != sizes:
-        raise refusal(f"{MEASURES}: says another size of a model than its file has")
-    said = (measures["task"], measures["gate_metric"], measures["confidence"])
+        raise refusal(f"{MEASURES}: gives a model another size than its file has")
+    identity = (measures["task"], measures["gate_metric"], measures["confidence"])
     quality = {role: model["metrics"] for role, model in measures["models"].items()}
     if measures["reference"] != reference_teacher(recipe, quality):
-        raise refusal(f"{MEASURES}: holds the student against another teacher")
+        raise refusal(f"{MEASURES}: compares the student with another teacher")
     if measures["hardware"]["precision"] != recipe.evaluate.precision:
-        raise refusal(f"{MEASURES}: is of another precision")
-    if said != (recipe.task, recipe.gate_metric, CONFIDENCE) or measures["examples"] < 1:
-        raise refusal(f"{MEASURES}: is of another task, metric or confidence, or of no examples")
+        raise refusal(f"{MEASURES}: was measured in another precision")
+    if identity != (recipe.task, recipe.gate_metric, CONFIDENCE) or measures["examples"] < 1:
+        raise refusal(f"{MEASURES}: has another task, metric or confidence, or no examples")
 
 
-def _labels(described: Mapping[str, Any]) -> list[str]:
+def _labels(facts: Mapping[str, Any]) -> list[str]:
     """A classifier's labels; empty if there are too many for a confusion matrix."""
-    labels = list(described.get("labels", ()))
+    labels = list(facts.get("labels", ()))
     return labels if len(labels) <= MOST_LABELS else []
 
 
-def _check_confusion(said: Confusion | None, labels: list[str], counts: "FloatArray") -> None:
+def _check_confusion(confusion: Confusion | None, labels: list[str], counts: "FloatArray") -> None:
     """Check that the confusion matrix is that of the student's results."""
     expected = {"labels": labels, "counts": counts.astype(int).tolist()} if labels else None
-    if said != expected:
-        raise refusal(f"{MEASURES}: confusion is not that of the student's results")
+    if confusion != expected:
+        raise refusal(f"{MEASURES}: confusion differs from the student's results")
 
 
 def _text(path: Path) -> bytes:
@@ -122,15 +122,15 @@ def _text(path: Path) -> bytes:
 
 def _check_words(measures: Measures, examples: Path) -> None:
     """Check the texts, which pages show: the split and data of the examples, and names of hardware."""
-    described = read_json(examples / "examples.json")
-    if measures["split"] != "test" or measures["data"] != {key: described[key] for key in ("counts", "skipped")}:
-        raise refusal(f"{MEASURES}: is of another split or other data")
-    odd = [name for name, value in measures["hardware"].items() if not PLAIN.fullmatch(str(value))]
-    if odd:
-        raise refusal(f"{MEASURES}: hardware.{odd[0]} is no name of a machine's part")
+    facts = read_json(examples / "examples.json")
+    if measures["split"] != "test" or measures["data"] != {key: facts[key] for key in ("counts", "skipped")}:
+        raise refusal(f"{MEASURES}: has another split or other data")
+    invalid = [name for name, value in measures["hardware"].items() if not PLAIN.fullmatch(str(value))]
+    if invalid:
+        raise refusal(f"{MEASURES}: hardware.{invalid[0]} is not a name of hardware")
 
 
-def _weights(examples: Path, said: int) -> "tuple[FloatArray, FloatArray]":
+def _weights(examples: Path, n_examples: int) -> "tuple[FloatArray, FloatArray]":
     """The number of predictions and of bytes of each test example, by the examples object."""
     import numpy as np
 
@@ -138,8 +138,8 @@ def _weights(examples: Path, said: int) -> "tuple[FloatArray, FloatArray]":
     from understudy.models.facts import read_facts
 
     tokens, sizes = evaluated_task(read_facts(examples)["task"]).lengths(examples)
-    if len(tokens) != said:
-        raise refusal(f"{MEASURES}: is about {said} examples, and the test split has {len(tokens)}")
+    if len(tokens) != n_examples:
+        raise refusal(f"{MEASURES}: has {n_examples} examples, and the test split has {len(tokens)}")
     return tokens.astype(np.float64), sizes.astype(np.float64)
 
 
@@ -157,7 +157,7 @@ def _check_arrays(
     path: Path,
     results: Mapping[str, Path],
     labels: int,
-    written: Completions,
+    completions: Completions,
     targets: "FloatArray | None",
     tokens: "FloatArray",
     sizes: "FloatArray",
@@ -169,60 +169,62 @@ def _check_arrays(
     from understudy.evaluate.quality import TRIVIAL
 
     sums = _shapes(len(tokens), answers=targets is not None)
-    own = {**sums, COMPLETIONS: written.shape}
-    expected = {f"{role}.{name}": shape for role in results for name, shape in own.items()}
+    result_shapes = {**sums, COMPLETIONS: completions.shape}
+    expected = {f"{role}.{name}": shape for role in results for name, shape in result_shapes.items()}
     expected |= {f"{TRIVIAL}.{name}": shape for name, shape in sums.items()}
     weights = {"weights.tokens": tokens, "weights.bytes": sizes} | ({} if targets is None else {TARGETS: targets})
-    found = read_arrays(path, dict.fromkeys(weights, tokens.shape) | expected)
-    if any(not np.array_equal(found[name], values) for name, values in weights.items()):
-        raise refusal(f"{PER_EXAMPLE}: is of examples of another length or label")
+    per_example = read_arrays(path, dict.fromkeys(weights, tokens.shape) | expected)
+    if any(not np.array_equal(per_example[name], values) for name, values in weights.items()):
+        raise refusal(f"{PER_EXAMPLE}: has examples of another length or label")
     for role in (*results, TRIVIAL):
-        _check_right(found, role, tokens, targets)
+        _check_correct(per_example, role, tokens, targets)
     counts = {}
     for role, file in results.items():
-        its = read_arrays(file, {**own, CONFUSION: (labels, labels)})
-        if any(not np.array_equal(its[name], found[f"{role}.{name}"], equal_nan=True) for name in own):
-            raise refusal(f"{PER_EXAMPLE}: says something else of {role} than {file.name}")
-        numbers = its[COMPLETIONS][~np.isnan(its[COMPLETIONS])]
-        if np.any((numbers < 0) | (numbers >= written.vocabulary) | (numbers != np.trunc(numbers))):
-            raise refusal(f"{file.name}: {COMPLETIONS} has a number that is no token")
-        counts[role] = its[CONFUSION]
+        result = read_arrays(file, {**result_shapes, CONFUSION: (labels, labels)})
+        if any(
+            not np.array_equal(result[name], per_example[f"{role}.{name}"], equal_nan=True) for name in result_shapes
+        ):
+            raise refusal(f"{PER_EXAMPLE}: differs from {file.name} in the results of {role}")
+        ids = result[COMPLETIONS][~np.isnan(result[COMPLETIONS])]
+        if np.any((ids < 0) | (ids >= completions.vocabulary) | (ids != np.trunc(ids))):
+            raise refusal(f"{file.name}: {COMPLETIONS} has a number that is not a token")
+        counts[role] = result[CONFUSION]
         if not np.all(counts[role] >= 0) or np.any(counts[role] % 1) or counts[role].sum() > tokens.sum():
-            raise refusal(f"{file.name}: {CONFUSION} is no count of the predictions by label and answer")
+            raise refusal(f"{file.name}: {CONFUSION} is not a count of the predictions by label and answer")
     return counts
 
 
-def _check_right(
-    found: "Mapping[str, FloatArray]", role: str, tokens: "FloatArray", targets: "FloatArray | None"
+def _check_correct(
+    per_example: "Mapping[str, FloatArray]", role: str, tokens: "FloatArray", targets: "FloatArray | None"
 ) -> None:
-    """Check the losses and right answers of a model, and its answers if they are collected."""
+    """Check the losses and the number of correct predictions of a model, and its answers if they are collected."""
     import numpy as np
 
     from understudy.evaluate.metrics import ANSWER
 
-    right, nll = found[f"{role}.correct"], found[f"{role}.nll"]
-    if np.any(right < 0) or np.any(right > tokens) or np.any(nll < -ROUNDING * tokens):
-        raise refusal(f"{PER_EXAMPLE}: {role} is right more often than it was asked")
-    if targets is not None and _contradicts(found[f"{role}.{ANSWER}"], targets, right):
-        raise refusal(f"{PER_EXAMPLE}: the answers of {role} are not those that are counted as right")
+    correct, nll = per_example[f"{role}.correct"], per_example[f"{role}.nll"]
+    if np.any(correct < 0) or np.any(correct > tokens) or np.any(nll < -ROUNDING * tokens):
+        raise refusal(f"{PER_EXAMPLE}: {role} has an impossible loss or number of correct predictions")
+    if targets is not None and _contradicts(per_example[f"{role}.{ANSWER}"], targets, correct):
+        raise refusal(f"{PER_EXAMPLE}: the answers of {role} contradict the answers counted as correct")
 
 
-def _contradicts(answers: "FloatArray", targets: "FloatArray", right: "FloatArray") -> bool:
-    """Whether answers are no labels, or equal the targets in other examples than those that are right."""
+def _contradicts(answers: "FloatArray", targets: "FloatArray", correct: "FloatArray") -> bool:
+    """Whether answers are no labels, or equal the targets in other examples than those counted as correct."""
     import numpy as np
 
     measured = ~np.isnan(answers)
-    answers, targets, right = answers[measured], targets[measured], right[measured]
+    answers, targets, correct = answers[measured], targets[measured], correct[measured]
     labels = np.all((answers >= 0) & (answers == np.trunc(answers)))
-    return not labels or not np.array_equal(answers == targets, right == 1)
+    return not labels or not np.array_equal(answers == targets, correct == 1)
 
 
-def _completions(tokens: "FloatArray", described: Mapping[str, Any]) -> Completions:
+def _completions(tokens: "FloatArray", facts: Mapping[str, Any]) -> Completions:
     from understudy.evaluate.completions import beginnings
 
-    if "labels" in described:
+    if "labels" in facts:
         return Completions((0, 0), 0)
-    return Completions(beginnings(tokens, described["sequence_length"]).shape, described["vocab_size"])
+    return Completions(beginnings(tokens, facts["sequence_length"]).shape, facts["vocab_size"])
 
 
 def _shapes(examples: int, *, answers: bool) -> dict[str, Shape]:

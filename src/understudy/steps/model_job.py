@@ -13,7 +13,7 @@ from understudy.recipe import ArchitectureModel, FactoryModel, Model, Train
 from understudy.steps.delivery import deliver_model
 from understudy.steps.job import run_job
 from understudy.steps.profiles import keep_profile
-from understudy.steps.resharding import go_on
+from understudy.steps.resharding import resume_resharded
 from understudy.steps.step import Work
 from understudy.store.files import read_json
 from understudy.train.validated import best_step
@@ -27,7 +27,7 @@ def train(work: Work, spec: JobSpec) -> None:
     """
     assert isinstance(spec.payload, TrainingJob)
     platform().prepare(work.run)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     with _record(work, spec):
         output = run_job(work, spec)
     if spec.profile:

@@ -22,7 +22,7 @@ def check_student_names(work: Work, examples: Path) -> None:
         InputError: it does not have them, or the model does not fit the recipe.
     """
     first = paths_of(work.recipe, STUDENT)[0]
-    objectives, where = work.recipe.objectives_of(first), f"{first}.train"
+    objectives, section = work.recipe.objectives_of(first), f"{first}.train"
     model, train = work.recipe.student.model, work.recipe.trainings[first].train
     if not isinstance(model, PretrainedModel) or not (train.lora or train.optimizer.no_decay):
         return
@@ -41,4 +41,4 @@ def check_student_names(work: Work, examples: Path) -> None:
     teachers = dict.fromkeys(work.recipe.teachers_of(first), OutputShapes())
     context = Context(train, work.recipe.seed, teachers=teachers)
     student_objective = None if extras_of(objectives) else objective(objectives, context)
-    check_names(empty_model(description, section_of(STUDENT)), student_objective, train, where)
+    check_names(empty_model(description, section_of(STUDENT)), student_objective, train, section)

@@ -18,8 +18,8 @@ class Pace:
         if done < self._last or self._last < 0:
             self._first = done, now
         self._last = done
-        gone = done - self._first[0]
-        return max(0.0, total - done) * (now - self._first[1]) / gone if gone > 0 else 0.0
+        progress = done - self._first[0]
+        return max(0.0, total - done) * (now - self._first[1]) / progress if progress > 0 else 0.0
 
     def is_worth_a_line(self, now: float) -> bool:
         """Whether to log a line: after progress, SAY seconds after the last line. True counts as logged."""

@@ -58,15 +58,15 @@ def _check_splits(node: Node, recipe: Recipe, store: Store, inputs: Mapping[str,
     folder, gate, metric = store.objects.path(inputs[RECORDS]), recipe.gate, recipe.gate_metric
     counts = json.loads((folder / "records.json").read_text())["counts"]
     examples = counts["test"]
-    found = [f"{'.'.join(place)}: {why}" for place, why in shortfalls(load(recipe.task), metric, gate, examples)]
-    if not found and load(recipe.task).LABELLED:
+    problems = [f"{'.'.join(path)}: {why}" for path, why in shortfalls(load(recipe.task), metric, gate, examples)]
+    if not problems and load(recipe.task).LABELLED:
         why = _labels_problem(recipe, _labels(folder), examples)
-        found = [f"data.test: {why}"] if why else []
+        problems = [f"data.test: {why}"] if why else []
     if not counts["validation"]:
-        asking = [path for path, stage in recipe.trainings.items() if stage.train.validate_every]
-        found += [f"{path}.train.validate_every: {NOTHING_TO_VALIDATE}" for path in asking]
-    if found:
-        raise InputError("\n".join(found))
+        validating = [path for path, stage in recipe.trainings.items() if stage.train.validate_every]
+        problems += [f"{path}.train.validate_every: {NOTHING_TO_VALIDATE}" for path in validating]
+    if problems:
+        raise InputError("\n".join(problems))
 
 
 def _labels_problem(recipe: Recipe, counts: Mapping[tuple[str, str], int], examples: int) -> str:

@@ -22,12 +22,12 @@ def keep_profile(work: Work, spec: JobSpec) -> None:
         UnderstudyError: a rank's profile is a link, or no file.
     """
     ranks = attempts.ranks(spec)
-    left = [read(spec.profile_of(rank), RANK_PROFILE) for rank in ranks]
-    found = [profile for profile in left if profile and _is_whole(profile, len(ranks))]
-    if len(found) == len(ranks):
-        write_json(work.run.profiles / f"{work.step}.json", together(found))
-    elif found:
-        work.run.note(f"{work.step}: no profile, because only {len(found)} of {len(ranks)} ranks left one")
+    profiles = [read(spec.profile_of(rank), RANK_PROFILE) for rank in ranks]
+    complete = [profile for profile in profiles if profile and _is_whole(profile, len(ranks))]
+    if len(complete) == len(ranks):
+        write_json(work.run.profiles / f"{work.step}.json", together(complete))
+    elif complete:
+        work.run.note(f"{work.step}: no profile, because only {len(complete)} of {len(ranks)} ranks left one")
     else:
         work.run.note(f"{work.step}: no profile: this run took fewer than three of its steps, or ended in the middle")
 
@@ -70,12 +70,13 @@ def _peak(device: str, precision: str) -> tuple[float | None, str]:
     """The peak FLOP/s of a device in a precision, by its data sheet; None and the reason if unknown."""
     if device == "cpu":
         return None, "the peak speed of this CPU is not known"
-    known = next((hardware for name, hardware in table().items() if name in device.replace("-", " ").split()), None)
-    if known is None:
+    words = device.replace("-", " ").split()
+    hardware = next((hardware for name, hardware in table().items() if name in words), None)
+    if hardware is None:
         return None, f"the peak speed of {device} is not in the table of hardware"
-    if precision not in known.tflops:
+    if precision not in hardware.tflops:
         return None, f"the peak speed of {device} in {precision} is not in the table of hardware"
-    return known.tflops[precision] * TERA, ""
+    return hardware.tflops[precision] * TERA, ""
 
 
 def profiles_of(run: Run) -> dict[str, Profile]:

@@ -33,7 +33,7 @@ REGISTERED_BY = (
     "losses",
     "losses_by_transformers",
 )
-"""The parts of a task's module that decide what is registered."""
+"""The parts of a task's module that decide a registered version."""
 
 
 def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
@@ -90,10 +90,10 @@ def _register(work: Work) -> None:
 
 def _tagged(work: Work) -> dict[str, str]:
     """The lineage as tags: with several teachers, `teacher` is the one that the student was compared with."""
-    held_against = read_json(work.input(MEASURES) / "measures.json")["reference"]
-    several = {f"teacher.{name}": work.inputs[name] for name in work.recipe.teachers}
-    found = {role: digest for role, digest in lineage(work).items() if role not in work.recipe.teachers}
-    return {**found, **several, TEACHER: work.inputs[held_against]}
+    reference = read_json(work.input(MEASURES) / "measures.json")["reference"]
+    teachers = {f"teacher.{name}": work.inputs[name] for name in work.recipe.teachers}
+    run = {role: digest for role, digest in lineage(work).items() if role not in work.recipe.teachers}
+    return {**run, **teachers, TEACHER: work.inputs[reference]}
 
 
 def _remember(work: Work) -> None:
@@ -126,11 +126,11 @@ def _outcome(result: Result) -> str:
     """The model version, or why there is none."""
     from understudy.registry.server import for_people
 
-    found = read_json(result.path / FILE)
-    page = for_people(found["url"])
-    if found["version"] is None:
-        return f"the gate rejected the {found.get('candidate', STUDENT)}: recorded at {page}, no version"
-    return f"version {found['version']} of {found['name']}, {page}"
+    registration = read_json(result.path / FILE)
+    page = for_people(registration["url"])
+    if registration["version"] is None:
+        return f"the gate rejected the {registration.get('candidate', STUDENT)}: recorded at {page}, no version"
+    return f"version {registration['version']} of {registration['name']}, {page}"
 
 
 def _tell_verdict(run: Run, store: Store) -> None:

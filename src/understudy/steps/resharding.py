@@ -53,7 +53,7 @@ class Mark:
 MARKS = TypeAdapter(Mark)
 
 
-def go_on(work: Work, spec: JobSpec) -> None:
+def resume_resharded(work: Work, spec: JobSpec) -> None:
     """Mark the work folder as this training's; without a checkpoint, link those of the same training in other degrees.
 
     Of several such trainings, the one with the latest step is taken. Its work folder is not changed.
@@ -66,9 +66,9 @@ def go_on(work: Work, spec: JobSpec) -> None:
     root = work.lease.folder.parent
     mark = files.read(root / MARK, MARKS) or Mark(training_of(work.decided_by), _spread(spec))
     if spec.payload.train.resume_resharded and not list(_checkpoints(root)):
-        for other, found in _others(work, mark.training):
-            if step := _adopt(found, spec):
-                mark = Mark(mark.training, mark.spread, f"step {step} of {other.spread}")
+        for source, checkpoints in _same_trainings(work, mark.training):
+            if step := _link_checkpoints(checkpoints, spec):
+                mark = Mark(mark.training, mark.spread, f"step {step} of {source.spread}")
                 break
     write_json(root / MARK, MARKS.dump_python(mark))
     if mark.since:
@@ -90,16 +90,17 @@ def _spread(spec: JobSpec) -> str:
     return f"{spec.payload.train.strategy} on {resources.nodes} x {resources.processes} processes"
 
 
-def _others(work: Work, training: str) -> Iterator[tuple[Mark, list[Path]]]:
+def _same_trainings(work: Work, training: str) -> Iterator[tuple[Mark, list[Path]]]:
     """The same training in other degrees and its checkpoints, once its lease is free; the latest step first."""
-    own = work.lease.folder.parent
-    found = []
-    for root in own.parent.glob("[0-9a-f]*"):
-        mark = files.read(root / MARK, MARKS) if root != own else None
+    work_folder = work.lease.folder.parent
+    trainings: list[tuple[Mark, list[Path]]] = []
+    for root in work_folder.parent.glob("[0-9a-f]*"):
+        mark = files.read(root / MARK, MARKS) if root != work_folder else None
         if mark and mark.training == training and any(_checkpoints(root)):
             _wait(work, root, mark)
-            found.append((mark, list(_checkpoints(root))))
-    return iter(sorted(found, key=lambda one: max(map(_step, one[1]), default=0), reverse=True))
+            trainings.append((mark, list(_checkpoints(root))))
+    trainings.sort(key=lambda marked: max(map(_step, marked[1]), default=0), reverse=True)
+    return iter(trainings)
 
 
 def _wait(work: Work, root: Path, mark: Mark) -> None:
@@ -107,13 +108,13 @@ def _wait(work: Work, root: Path, mark: Mark) -> None:
     end = time.monotonic() + work.store.lease_seconds
     while is_held(root.parent, root.name, work.store.lease_seconds):
         if work.run.stop_requested:
-            raise Stopped(f"{work.step}: not started: the run was asked to stop; run again to resume")
+            raise Stopped(f"{work.step}: not started: a stop was requested; run again to resume")
         if time.monotonic() > end:
             raise UnderstudyError(
-                f"{work.step}: the same training is going on as {mark.spread}; stop that run, and run again to go on "
+                f"{work.step}: the same training is running as {mark.spread}; stop that run, and run again to resume "
                 "from its last checkpoint, or set resume_resharded to false"
             )
-        work.report_waiting(f"the same training is going on as {mark.spread}")
+        work.report_waiting(f"the same training is running as {mark.spread}")
         time.sleep(0.2)
 
 
@@ -129,23 +130,23 @@ def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
 
 
-def _adopt(found: list[Path], spec: JobSpec) -> int:
+def _link_checkpoints(checkpoints: list[Path], spec: JobSpec) -> int:
     """Hard-link checkpoints into a job's folder; the last step, 0 for none.
 
     When loading, a damaged checkpoint is skipped for the one before.
     """
     aside = Path(spec.folder) / f".adopted-{secrets.token_hex(4)}"
     (aside / "checkpoints").mkdir(parents=True)
-    linked = []
-    for checkpoint in found:
+    steps = []
+    for checkpoint in checkpoints:
         with suppress(FileNotFoundError):  # ranks that are exiting may replace it by a newer one
             _link(checkpoint, aside / "checkpoints" / checkpoint.name)
-            linked.append(_step(checkpoint))
-    if linked and spec.supervised:  # as an attempt before the first
+            steps.append(_step(checkpoint))
+    if steps and spec.supervised:  # as an attempt before the first
         os.rename(aside, Path(spec.folder) / f"{attempts.PREFIX}0.{secrets.token_hex(4)}")
-    elif linked:
+    elif steps:
         os.rename(aside / "checkpoints", spec.work / "checkpoints")
-    return max(linked, default=0)
+    return max(steps, default=0)
 
 
 def _link(checkpoint: Path, target: Path) -> None:

@@ -32,21 +32,21 @@ MODULES = ("understudy.evaluate.answers", "understudy.evaluate.loading", "unders
 
 
 @dataclass(frozen=True)
-class Remembered:
+class ModelResults:
     """The results of a run's models by role: those in the store, and those to measure."""
 
     work: Work
     parts: Mapping[str, Parts]
     """The parts of the key of each model's results."""
-    found: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
     """Digests by key."""
     leases: dict[str, Lease] = field(default_factory=dict)
     """Of the results that this run measures, by key."""
 
     @property
-    def known(self) -> dict[str, Path]:
+    def cached(self) -> dict[str, Path]:
         """The folders of the results that are in the store, by role."""
-        of_roles = {role: self.found.get(key_of(parts)) for role, parts in self.parts.items()}
+        of_roles = {role: self.digests.get(key_of(parts)) for role, parts in self.parts.items()}
         return {role: self.work.store.objects.path(digest) for role, digest in of_roles.items() if digest}
 
     def keep(self, files: Mapping[str, Path], seconds: float) -> None:
@@ -74,20 +74,20 @@ class Remembered:
 
 
 @contextmanager
-def remembered(work: Work, roles: list[str]) -> Iterator[Remembered]:
+def model_results(work: Work, roles: list[str]) -> Iterator[ModelResults]:
     """The cached results of a run's models, and leases on the missing ones until the block ends.
 
     Raises:
         Stopped: a stop was requested while another run measured.
     """
-    remembers = Remembered(work, parts_by_role(work, roles))
+    results = ModelResults(work, parts_by_role(work, roles))
     try:
         # All runs acquire leases in the order of the keys, so that they cannot deadlock.
-        for key in sorted({key_of(parts) for parts in remembers.parts.values()}):
-            _find_or_lease(remembers, key)
-        yield remembers
+        for key in sorted({key_of(parts) for parts in results.parts.values()}):
+            _find_or_lease(results, key)
+        yield results
     finally:
-        for lease in remembers.leases.values():
+        for lease in results.leases.values():
             with suppress(Fenced):
                 lease.release_if_held()
 
@@ -100,8 +100,8 @@ def key_of(parts: Parts) -> str:
 def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
     """The recipe's parts of the key of any model's results. The arguments of its factories are in the models."""
     code = {
-        model.factory: model_identity(model, store, where)["content"]
-        for where, model in recipe.models.items()
+        model.factory: model_identity(model, store, section)["content"]
+        for section, model in recipe.models.items()
         if isinstance(model, FactoryModel)
     }
     return {
@@ -125,10 +125,10 @@ def parts_by_role(work: Work, roles: list[str]) -> dict[str, Parts]:
 
 
 def _inputs(work: Work, role: str) -> dict[str, str]:
-    found = {"examples": work.inputs["examples"], "model": work.inputs[role]}
+    inputs = {"examples": work.inputs["examples"], "model": work.inputs[role]}
     if role == CHAMPION and "records" in work.inputs:  # its images are made from them
-        found["records"] = work.inputs["records"]
-    return found
+        inputs["records"] = work.inputs["records"]
+    return inputs
 
 
 def _code(model: Path) -> object:
@@ -136,36 +136,36 @@ def _code(model: Path) -> object:
     return (read_json(model / DESCRIPTION) or {}).get("code")
 
 
-def _find_or_lease(remembers: Remembered, key: str) -> None:
-    work = remembers.work
-    if _find(remembers, key):
+def _find_or_lease(results: ModelResults, key: str) -> None:
+    work = results.work
+    if _find(results, key):
         return
-    lease = work.store.acquire(key) or _wait(remembers, key)
+    lease = work.store.acquire(key) or _wait(results, key)
     if lease is None:
-        if not _find(remembers, key):
+        if not _find(results, key):
             raise Stopped(f"{work.step}: stopped while it waited for another run; run again to resume")
         return
-    remembers.leases[key] = lease
+    results.leases[key] = lease
     remote = remote_cache.from_environment(work.report_waiting)
-    if _find(remembers, key) or (remote and remote.fetch(work.store, key) and _find(remembers, key)):
-        remembers.leases.pop(key).finish()
+    if _find(results, key) or (remote and remote.fetch(work.store, key) and _find(results, key)):
+        results.leases.pop(key).finish()
 
 
-def _find(remembers: Remembered, key: str) -> bool:
+def _find(results: ModelResults, key: str) -> bool:
     """Whether the results are in the store; if so, the run uses them."""
-    if cached := remembers.work.store.cached_step(key, remembers.work.run):
-        remembers.found[key] = cached.digest
+    if cached := results.work.store.cached_step(key, results.work.run):
+        results.digests[key] = cached.digest
     return cached is not None
 
 
-def _wait(remembers: Remembered, key: str) -> Lease | None:
+def _wait(results: ModelResults, key: str) -> Lease | None:
     """Wait for the run that measures the same model."""
-    work = remembers.work
-    role = next(role for role, parts in remembers.parts.items() if key_of(parts) == key)
+    work = results.work
+    role = next(role for role, parts in results.parts.items() if key_of(parts) == key)
     work.report_waiting(f"another run measures the {role}")
 
     def gave_up() -> bool:
         work.lease.check()
-        return work.run.stop_requested or _find(remembers, key)
+        return work.run.stop_requested or _find(results, key)
 
     return work.store.wait_for(key, gave_up)

@@ -41,11 +41,11 @@ ITS_OWN = {"MLmodel", MARK}
 Encoded = tuple[str, str | None, Mapping[str, str]]
 """A test record in JSON: its content, its label and its further fields, in base64."""
 Scores = tuple[Mapping[str, list[float]], str]
-"""By way of loading; and the tokenizer class that AutoTokenizer takes, if its tokens differ."""
+"""The scores by loader, and the class of AutoTokenizer's tokenizer, if its tokens differ."""
 
 
 def prove(work: Work, version: Path) -> Figures:
-    """The figures of the comparison, by way of loading.
+    """The figures of the comparison, by loader: pyfunc or transformers.
 
     Args:
         work: that of the register step.
@@ -60,28 +60,32 @@ def prove(work: Work, version: Path) -> Figures:
 
     with np.load(work.input("measures") / "per_example.npz", allow_pickle=False) as arrays:
         predictions, nll = arrays["weights.tokens"], arrays[f"{work.recipe.candidate}.nll"]
-    places = chosen(predictions.astype(np.int64))
-    work.report_waiting(f"scoring {len(places)} test examples through the version")
-    examples = [_encoded(record) for record in at(work.input("records"), "test", places)]
-    scores, other = (_by_job if platform().remote else _here)(work, version, examples)
-    if not _windows_are_apart(work):  # transformers alone sees such windows only
-        scores = {way: found for way, found in scores.items() if way != "transformers"}
+    indices = chosen(predictions.astype(np.int64))
+    work.report_waiting(f"scoring {len(indices)} test examples through the version")
+    examples = [_encoded(record) for record in at(work.input("records"), "test", indices)]
+    scores, tokenizer = (_in_job if platform().remote else _in_process)(work, version, examples)
+    if not _windows_are_disjoint(work):  # transformers alone sees such windows only
+        scores = {loader: served for loader, served in scores.items() if loader != "transformers"}
     figures: dict[str, Mapping[str, float] | str] = {}
-    for way, served in scores.items():
-        found = Comparison(
-            places, nll[places], np.array(served, dtype=np.float64), predictions[places], work.recipe.evaluate.precision
+    for loader, served in scores.items():
+        comparison = Comparison(
+            indices,
+            nll[indices],
+            np.array(served, dtype=np.float64),
+            predictions[indices],
+            work.recipe.evaluate.precision,
         )
-        if found.served.shape != found.measured.shape or not found.is_within_tolerance:
-            raise _refusal(way, found)
-        figures[way] = found.figures()
-    if other and "transformers" in figures:
-        figures[NOTE] = _about(work, other)
+        if comparison.served.shape != comparison.measured.shape or not comparison.is_within_tolerance:
+            raise _refusal(loader, comparison)
+        figures[loader] = comparison.figures()
+    if tokenizer and "transformers" in figures:
+        figures[NOTE] = _tokenizer_note(work, tokenizer)
     return figures
 
 
 def _encoded(record: Content) -> Encoded:
-    others = {name: base64.b64encode(value).decode() for name, value in record.others.items()}
-    return base64.b64encode(record.content).decode(), record.label, others
+    fields = {name: base64.b64encode(value).decode() for name, value in record.others.items()}
+    return base64.b64encode(record.content).decode(), record.label, fields
 
 
 def can_be_proved(recipe: Recipe) -> bool:
@@ -92,21 +96,21 @@ def can_be_proved(recipe: Recipe) -> bool:
     return not degrees(recipe.evaluate.strategy, resources.nodes, resources.processes, "resources.evaluate").shards
 
 
-def _about(work: Work, other: str) -> str:
-    kind = work.recipe.candidate
+def _tokenizer_note(work: Work, tokenizer: str) -> str:
+    candidate = work.recipe.candidate
     return (
-        f"AutoTokenizer reads other tokens than the {kind} was trained on: for models of its type transformers takes "
-        f"{other} instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast"
+        f"AutoTokenizer's tokens differ from those that the {candidate} was trained on: for models of its type "
+        f"transformers uses {tokenizer} instead of tokenizer.json; load the tokenizer with PreTrainedTokenizerFast"
     )
 
 
-def _windows_are_apart(work: Work) -> bool:
+def _windows_are_disjoint(work: Work) -> bool:
     facts = read_description(work.input(work.recipe.candidate))
     stride = work.recipe.evaluate.stride
     return "sequence_length" not in facts or stride in (None, facts["sequence_length"])
 
 
-def _here(work: Work, version: Path, examples: list[Encoded]) -> Scores:
+def _in_process(work: Work, version: Path, examples: list[Encoded]) -> Scores:
     """The scores, computed by a process of this machine."""
     log = work.run.folder / "logs" / "served.log"
     with tempfile.TemporaryDirectory(dir=version.parent.parent) as name:
@@ -117,28 +121,28 @@ def _here(work: Work, version: Path, examples: list[Encoded]) -> Scores:
         return _read(folder / SCORES)
 
 
-def _by_job(work: Work, version: Path, examples: list[Encoded]) -> Scores:
+def _in_job(work: Work, version: Path, examples: list[Encoded]) -> Scores:
     """The scores, computed by a job without credentials on the files that this process downloaded from the registry."""
-    place = work.lease.folder.parent / "served"  # beside the job's folder: ranks cannot write there
+    folder = work.lease.folder.parent / "served"  # beside the job's folder: ranks cannot write there
     work.lease.check()
-    if not (place / VERSION).is_dir() or not _same(place / VERSION, version):
+    if not (folder / VERSION).is_dir() or not _have_same_files(folder / VERSION, version):
         # In a resumed step the job may be running or finished: its scores stay valid for the same files.
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.rmtree(place.with_name("job"), ignore_errors=True)  # if a job outlives its launcher
-        place.mkdir()
-        write_json(place / EXAMPLES, examples)
-        version.rename(place / VERSION)
-    spec, left = serving_spec(work, place), work.lease.staging()
-    deliver(run_job(work, spec), left, {SCORES}.__contains__)
-    shutil.rmtree(place)
-    return _read(left / SCORES)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder.with_name("job"), ignore_errors=True)  # if a job outlives its launcher
+        folder.mkdir()
+        write_json(folder / EXAMPLES, examples)
+        version.rename(folder / VERSION)
+    spec, output = serving_spec(work, folder), work.lease.staging()
+    deliver(run_job(work, spec), output, {SCORES}.__contains__)
+    shutil.rmtree(folder)
+    return _read(output / SCORES)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _have_same_files(first: Path, second: Path) -> bool:
     """Whether two copies of a version have the same files."""
     files = [
         {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file() and path.name not in ITS_OWN}
-        for folder in (one, other)
+        for folder in (first, second)
     ]
     return files[0].keys() == files[1].keys() and all(
         hash_file(path) == hash_file(files[1][name]) for name, path in files[0].items()
@@ -152,15 +156,15 @@ def _read(path: Path) -> Scores:
         UnderstudyError: the file has other contents.
     """
     try:
-        found = TypeAdapter(dict[str, dict[str, list[float]] | str]).validate_json(_bytes(path), strict=True)
+        content = TypeAdapter(dict[str, dict[str, list[float]] | str]).validate_json(_bytes(path), strict=True)
     except (OSError, ValidationError) as error:
         raise _no_scores("has no scores") from error
-    scores, other = found.get("scores"), found.get("tokenizer")
-    if not isinstance(scores, dict) or not isinstance(other, str) or not CLASS.fullmatch(other):
+    scores, tokenizer = content.get("scores"), content.get("tokenizer")
+    if not isinstance(scores, dict) or not isinstance(tokenizer, str) or not CLASS.fullmatch(tokenizer):
         raise _no_scores("has no scores")
     if "pyfunc" not in scores or scores.keys() - {"pyfunc", "transformers"}:
-        raise _no_scores("has other ways of loading than were asked for")
-    return scores, other
+        raise _no_scores("has unexpected loaders")
+    return scores, tokenizer
 
 
 def _bytes(path: Path) -> bytes:
@@ -176,22 +180,22 @@ def _bytes(path: Path) -> bytes:
 
 def _no_scores(why: str) -> UnderstudyError:
     return UnderstudyError(
-        f"register: {SCORES} {why}. It is not taken over, and the version is not registered; look at what the model's "
-        "own code does, and run again"
+        f"register: {SCORES} {why}. It was discarded, and the version is not registered; check the model's own "
+        "code, and run again"
     )
 
 
-def _refusal(way: str, found: "Comparison") -> UnderstudyError:
-    if found.served.shape != found.measured.shape:
+def _refusal(loader: str, comparison: "Comparison") -> UnderstudyError:
+    if comparison.served.shape != comparison.measured.shape:
         return UnderstudyError(
-            f"register: the version, loaded by {way}, gave {found.served.size} scores for {len(found.examples)} "
-            "examples, so it is not registered"
+            f"register: the version, loaded by {loader}, gave {comparison.served.size} scores for "
+            f"{len(comparison.examples)} examples, so it is not registered"
         )
-    worst = found.worst
-    served, measured = found.served[worst], found.measured[worst]
+    worst = comparison.worst
+    served, measured = comparison.served[worst], comparison.measured[worst]
     return UnderstudyError(
-        f"register: what is served is not what was measured: loaded by {way}, the version needs {served:.6g} nats for "
-        f"example {found.examples[worst]} of the test split, and the evaluation {measured:.6g}; rounding explains "
-        f"{found.allowed[worst]:.2g}. It is not registered. Look whether the model's code does the same when it is "
-        "loaded alone"
+        f"register: the served model differs from the measured one: loaded by {loader}, the version needs "
+        f"{served:.6g} nats for example {comparison.examples[worst]} of the test split, and the evaluation "
+        f"{measured:.6g}; rounding explains {comparison.allowed[worst]:.2g}. The version is not registered. Check that "
+        "the model's code computes the same when it is loaded alone"
     )

@@ -17,7 +17,7 @@ from understudy.steps.lookup import Lookup, reuse
 from understudy.store import Run, Store
 
 log = logging.getLogger(__name__)
-UNDECIDED = "auto is chosen where a recipe is compiled or submitted, by what has torch; compile it with --set"
+UNDECIDED = "auto is chosen on a machine with torch when a recipe is compiled or submitted; compile it with --set"
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,24 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
         Forbidden: the tracking server refuses this account, so that the run could not be registered.
     """
     store = open_store()
-    made = store.run(os.environ[RUN]) if RUN in os.environ else None
-    recipe = Recipe.model_validate(made.recipe) if made else _checked(values, overrides, seed)
-    wanted = step_names(recipe)
-    if wanted != steps:
+    existing = store.run(os.environ[RUN]) if RUN in os.environ else None
+    recipe = Recipe.model_validate(existing.recipe) if existing else _checked_recipe(values, overrides, seed)
+    expected = step_names(recipe)
+    if expected != steps:
         raise InputError(
-            f"overrides: they change the pipeline's steps from {', '.join(steps)} to {', '.join(wanted)}; "
+            f"overrides: they change the pipeline's steps from {', '.join(steps)} to {', '.join(expected)}; "
             "compile the recipe with them instead"
         )
-    run = made or _made(store, recipe, job_id)
+    run = existing or _create_run(store, recipe, job_id)
     _sign_in(store, run, recipe)
-    lookup = Lookup((), complete=False) if made else reuse(store, run)
-    found = _decision(store, run) if lookup.complete else "nothing"
-    there = f"{len(lookup.states)} of {len(wanted)} results are there"
-    log.info("start: run %s: %s", run.id, there if found == "nothing" else f"all of it is there: {found}")
-    return Begun(run.id, found, lookup)
+    lookup = Lookup((), complete=False) if existing else reuse(store, run)
+    outcome = _decision(store, run) if lookup.complete else "nothing"
+    count = f"{len(lookup.states)} of {len(expected)} results are cached"
+    log.info("start: run %s: %s", run.id, count if outcome == "nothing" else f"all results are cached: {outcome}")
+    return Begun(run.id, outcome, lookup)
 
 
-def _made(store: Store, recipe: Recipe, job_id: str) -> Run:
+def _create_run(store: Store, recipe: Recipe, job_id: str) -> Run:
     from understudy.registry.server import public_uri
 
     uri = public_uri(tracking_uri(store))
@@ -101,18 +101,18 @@ def _decision(store: Store, run: Run) -> Literal["approved", "rejected"]:
     return decision(store.objects.path(state.digest))
 
 
-def _checked(values: dict[str, Any], overrides: str, seed: int) -> Recipe:
+def _checked_recipe(values: dict[str, Any], overrides: str, seed: int) -> Recipe:
     """Validate the recipe of a run that `understudy run` did not start.
 
     Folders and modules of models may be in the trainer image only; this task, like ingest, is in the launcher image.
     """
     from understudy.steps.recipe_check import Here, findings
 
-    written = read_values(values, [f"seed={seed}", *split_overrides(overrides)], "overrides")
-    found = findings(written.recipe, Here(models=False, waits_for_hub=False))
-    if found.problems:
-        raise written.source.error(found.problems)
-    undecided = [((section, "train", "strategy"), UNDECIDED) for section in written.recipe.undecided]
+    loaded = read_values(values, [f"seed={seed}", *split_overrides(overrides)], "overrides")
+    result = findings(loaded.recipe, Here(models=False, waits_for_hub=False))
+    if result.problems:
+        raise loaded.source.error(result.problems)
+    undecided = [((section, "train", "strategy"), UNDECIDED) for section in loaded.recipe.undecided]
     if undecided:
-        raise written.source.error(undecided)
-    return written.recipe
+        raise loaded.source.error(undecided)
+    return loaded.recipe

@@ -33,7 +33,7 @@ class Result:
     """The outcome as text, for the last line of a task's log."""
 
     @property
-    def said(self) -> str:
+    def facts_text(self) -> str:
         """Its facts as text."""
         return ", ".join(f"{name} {short(value)}" for name, value in self.facts.items())
 
@@ -130,7 +130,7 @@ class Step:
     """The parts of the key from outside the recipe and the store, for a run and its inputs' digests."""
     still_holds: Callable[[Path, Store], bool] = lambda path, store: True
     """Whether a cached result is still valid outside the store."""
-    outcome: Callable[[Result], str] = lambda result: result.said
+    outcome: Callable[[Result], str] = lambda result: result.facts_text
     """A result's outcome as text."""
     follow: Callable[[Run, Store], None] = lambda run, store: None
     """A hook that runs once there is a result, computed or cached."""

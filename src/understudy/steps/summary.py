@@ -6,8 +6,8 @@ from typing import Any, NotRequired, TypedDict
 
 from understudy.errors import printable
 from understudy.evaluate.contents import Measures, Verdict
-from understudy.graph import MEASURES, RECORDS, REGISTERED, VERDICT, nodes
-from understudy.recipe import Recipe
+from understudy.graph import EVALUATION, GATE, INGEST, REGISTRATION, Kind
+from understudy.steps.graph import state_of
 from understudy.steps.profiles import profiles_of, unprofiled
 from understudy.store import Run, Store
 from understudy.store.files import read_json
@@ -48,22 +48,20 @@ class Summary:
 
 def summary_of(store: Store, run: Run) -> Summary:
     """A run's outcome so far."""
-    names = {node.role: node.name for node in nodes(Recipe.model_validate(run.recipe))}
-    records = _content(store, run, names[RECORDS], "records.json")
     return Summary(
         run.id,
-        _content(store, run, names[VERDICT], "verdict.json"),
-        _content(store, run, names[MEASURES], "measures.json"),
-        _content(store, run, names[REGISTERED], "registration.json"),
-        [*run.notes, *_of_records(records), *unprofiled(run)],
+        _contents(store, run, GATE),
+        _contents(store, run, EVALUATION),
+        _contents(store, run, REGISTRATION),
+        [*run.notes, *_of_records(_contents(store, run, INGEST)), *unprofiled(run)],
         profiles_of(run),
     )
 
 
-def _content(store: Store, run: Run, step: str, name: str) -> Any:
-    """A file of a step's result; None if the run has not got so far."""
-    state = run.state(step)
-    return read_json(store.objects.path(state.digest) / name) if state and state.digest else None
+def _contents(store: Store, run: Run, kind: Kind) -> Any:
+    """The contents of a result; None if the run has not got so far."""
+    state = state_of(run, kind)
+    return read_json(store.objects.path(state.digest) / kind.contents) if state and state.digest else None
 
 
 def _of_records(records: Any) -> list[str]:

@@ -42,13 +42,13 @@ def run_step(name: str, run_id: str) -> Result:
     run = store.run(run_id)
     step = steps_of(Recipe.model_validate(run.recipe))[name]
     connect_to_run(run)
-    given = inputs_of(step, run)
-    world = step.outside(run, store, given)
-    result = execute(step, store, run, {**given, **world.inputs}, world.facts)
+    inputs = inputs_of(step, run)
+    world = step.outside(run, store, inputs)
+    result = execute(step, store, run, {**inputs, **world.inputs}, world.facts)
     step.follow(run, store)
     state = run.state(name)
-    how = state.state if state else "done"
-    log.info("%s: %s: %s %s", name, how, step.kind, ": ".join(filter(None, (result.digest[:12], result.outcome))))
+    status = state.state if state else "done"
+    log.info("%s: %s: %s %s", name, status, step.kind, ": ".join(filter(None, (result.digest[:12], result.outcome))))
     return result
 
 

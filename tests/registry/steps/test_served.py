@@ -197,7 +197,7 @@ def test_the_evidence_says_where_autotokenizer_reads_other_tokens(
     pipeline, digest, work, _ = prepared(tmp_path, "causal-lm", kind, harm)
     assert pipeline.register(student=digest, prove=lambda version: prove(work, version)).version == "1"
     said = connect(pipeline.uri).get_model_version("proved", "1").tags["served"]
-    assert f"takes {name} instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast" in said
+    assert f"uses {name} instead of tokenizer.json; load the tokenizer with PreTrainedTokenizerFast" in said
 
 
 REMOTE = partial(LocalPlatform, remote=True)
@@ -234,7 +234,7 @@ def test_a_job_that_scores_otherwise_registers_nothing_and_one_that_goes_on_keep
     pipeline, digest, work, nll = prepared(tmp_path, "image-classification")
     np.savez(tmp_path / "per_example.npz", **{"weights.tokens": np.ones(len(nll)), "student.nll": nll + 0.1})
     work = in_a_job(work, pipeline, monkeypatch)
-    with pytest.raises(UnderstudyError, match="what is served is not what was measured"):
+    with pytest.raises(UnderstudyError, match="the served model differs from the measured one"):
         pipeline.register(student=digest, prove=lambda version: prove(work, version))
     assert connect(pipeline.uri).search_model_versions("") == []
 

@@ -28,7 +28,7 @@ def test_a_file_that_was_not_compiled_is_never_overwritten(understudy, tmp_path:
     command = ("compile", name, "--images", "r.example/ml/understudy:1")
     outcome = understudy(*command, "-o", ".")
     assert outcome.code == 2
-    assert f"{name}: is no compiled pipeline, and is not overwritten" in outcome.err
+    assert f"{name}: is not a compiled pipeline, and is not overwritten" in outcome.err
     assert (tmp_path / name).read_text() == RECIPE
     for _ in range(2):
         assert understudy(*command).code == 0

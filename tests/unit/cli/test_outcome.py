@@ -1,10 +1,12 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from tests import ROOT
-from understudy.cli.outcome import _address, _problems, _registered, _shortest, show_verdict
+from understudy.cli import outcome
+from understudy.cli.outcome import _address, _pages, _problems, _registered, _shortest, show_verdict
 from understudy.recipe.file import load
 from understudy.store import Run, StepState, Store
 
@@ -84,3 +86,24 @@ def test_what_a_step_says_of_the_recipe_gets_the_recipes_line(tmp_path: Path) ->
     for step in ("prepare", "control"):  # what two steps say alike is said once
         run.record(StepState(step, "failed", detail="gate.margin: too small", exit_code=2))
     assert _problems(run, 2, lambda text: f"r.yaml:9: {text}") == ["error: r.yaml:9: gate.margin: too small"]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_pages_of_results_are_named_by_their_kinds_once_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool, is_registered: bool
+) -> None:
+    monkeypatch.setattr(outcome, "platform", lambda: SimpleNamespace(remote=remote))
+    recipe = load(ROOT / "recipes" / "digits.yaml").model_dump(mode="json", by_alias=True)
+    store = Store(tmp_path)
+    run = store.create_run("digits", recipe, "")
+    run.record(StepState("ingest", "done", digest="ab" * 32))
+    run.record(StepState("gate", "running"))
+    assert list(_pages(run, store, is_registered=is_registered)) == []
+    run.record(StepState("gate", "done", digest="cd" * 32))
+    ((title, where),) = _pages(run, store, is_registered=is_registered)
+    assert title == "report"
+    if remote and is_registered:
+        assert where == "report.html of the run, in MLflow"
+    else:
+        assert where.endswith(f"{'cd' * 32}/report.html")

@@ -58,18 +58,20 @@ def test_what_happens_to_an_image_does_not_depend_on_who_reads_it(
     chosen = RandAugment(operations=2, magnitude=7) if operated else None
     augment = Augmentation(Augment(flip=True, crop=2, rand_augment=chosen), 7, order.batch_size)
     shown = images(order.batch_size, channels=3)
-    whole = augment(shown, step, slice(0, order.batch_size))
+    full_batch = augment(shown, step, slice(0, order.batch_size))
     for rank in range(ranks):
         for places in order.places(rank, ranks, parts):
-            assert torch.equal(augment(shown[places], step, places), whole[places])
+            assert torch.equal(augment(shown[places], step, places), full_batch[places])
             listed = np.arange(order.batch_size)[places]
-            assert torch.equal(augment(shown[places], step, listed), whole[places])
+            assert torch.equal(augment(shown[places], step, listed), full_batch[places])
 
 
 def test_half_are_flipped_and_places_are_even() -> None:
     shown = images(BATCH, 1, 6)
     flips = [
-        torch.equal(changed(shown, step, flip=True)[place], shown[place]) for step in range(50) for place in range(8)
+        torch.equal(changed(shown, step, flip=True)[position], shown[position])
+        for step in range(50)
+        for position in range(8)
     ]
     assert 0.4 < np.mean(flips) < 0.6
     tops = []
@@ -81,8 +83,8 @@ def test_half_are_flipped_and_places_are_even() -> None:
 
 def test_a_short_batch_and_a_single_example_are_changed_alike() -> None:
     shown = images(5)
-    whole = changed(images(BATCH)[:5], flip=True, crop=2)
-    assert torch.equal(changed(shown, flip=True, crop=2), whole)
+    short_batch = changed(images(BATCH)[:5], flip=True, crop=2)
+    assert torch.equal(changed(shown, flip=True, crop=2), short_batch)
     assert changed(shown[:1], places=slice(20, 24), flip=True).shape == (1, 2, 6, 6)
 
 
@@ -96,11 +98,11 @@ def test_every_step_draws_anew(step: int) -> None:
 @given(st.integers(0, 10), st.integers(0, 50))
 def test_each_image_gets_one_of_the_operations(magnitude: int, step: int) -> None:
     shown = images(BATCH, channels=3)
-    found = changed(shown, step, rand_augment=RandAugment(operations=1, magnitude=magnitude))
+    augmented = changed(shown, step, rand_augment=RandAugment(operations=1, magnitude=magnitude))
     strengths = [torch.full((BATCH,), sign * magnitude / 10, dtype=torch.double) for sign in (-1, 1)]
     possible = [operation(shown, strength) for operation in OPERATIONS.values() for strength in strengths]
-    for place, after in enumerate(found):
-        assert any(torch.equal(after, one[place]) for one in possible)
+    for position, after in enumerate(augmented):
+        assert any(torch.equal(after, candidate[position]) for candidate in possible)
 
 
 def test_operations_follow_one_another_and_all_are_drawn_alike_often() -> None:

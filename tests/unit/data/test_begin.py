@@ -1,4 +1,4 @@
-"""A tokenizer that begins a text with a token: what models are shown in training, evaluation and validation."""
+"""A tokenizer that begins a text with a token: the inputs of models in training, evaluation and validation."""
 
 import json
 from pathlib import Path
@@ -83,10 +83,10 @@ def test_what_is_counted_does_not_depend_on_it(
 ) -> None:
     folder = written(tmp_path_factory.mktemp("counted"), texts)
     begun, plain = (list(Documents(folder, LENGTH, first, stride, "train").batches(3)) for first in (BOS, EOS))
-    for one, other in zip(begun, plain, strict=True):
-        assert (one.examples == other.examples).all()
-        assert (one.targets == other.targets).all()
-        assert (np.where(one.inputs == BOS, EOS, one.inputs) == other.inputs).all()
+    for with_begin, without_begin in zip(begun, plain, strict=True):
+        assert (with_begin.examples == without_begin.examples).all()
+        assert (with_begin.targets == without_begin.targets).all()
+        assert (np.where(with_begin.inputs == BOS, EOS, with_begin.inputs) == without_begin.inputs).all()
 
 
 @pytest.mark.parametrize("adds", ["post-processor", "setting", "setting of an object", "nothing", "setting is off"])

@@ -1,4 +1,4 @@
-"""A data set's card: what others wrote, taken as short plain text or not at all."""
+"""A data set's card: its untrusted entries are short plain text, or left out."""
 
 import os
 from pathlib import Path
@@ -23,13 +23,13 @@ license: not this one
 """
 
 
-@pytest.mark.parametrize("place", [".", "..", "a file"])
-def test_the_card_lies_beside_the_data_or_above_it(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("location", [".", "..", "a file"])
+def test_the_card_lies_beside_the_data_or_above_it(tmp_path: Path, location: str) -> None:
     data = tmp_path / "pets" / "data"
     data.mkdir(parents=True)
     (data / "train.parquet").touch()
-    ((data if place != ".." else data.parent) / "README.md").write_text(CARD)
-    path = data / "train.parquet" if place == "a file" else data
+    ((data if location != ".." else data.parent) / "README.md").write_text(CARD)
+    path = data / "train.parquet" if location == "a file" else data
     assert card(str(path)) == {"name": "Pets", "licence": "cc-by-4.0", "made from": "extended|imagenet-1k, original"}
 
 
@@ -85,9 +85,9 @@ def test_any_bytes_give_short_printable_words(content: bytes, tmp_path_factory: 
 
 
 def test_data_that_comes_along_is_that_of_sources_without_a_path() -> None:
-    for kind, said in BUILT_IN.items():
+    for kind, built_in in BUILT_IN.items():
         assert "path" not in load(kind).section.model_fields
-        assert said.keys() == {"name", "licence"}
+        assert built_in.keys() == {"name", "licence"}
 
 
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_a_damaged_image_raises_nothing_but_valueerror(picture, kind):
         decode(content[:20])
     for _ in range(200):
         damaged = bytearray(content)
-        for place in random.integers(0, len(content), 3):
-            damaged[place] = random.integers(256)
+        for offset in random.integers(0, len(content), 3):
+            damaged[offset] = random.integers(256)
         try:
             decode(bytes(damaged[: random.integers(1, len(content) + 1)]))
         except ValueError:
@@ -139,9 +139,16 @@ def with_exif(payload):
     cut=st.integers(0, 20),
 )
 def test_odd_exif_costs_nobody_sound_pixels(entries, tail, cut):
-    others = b"".join(struct.pack("<HHI4s", *entry) for entry in entries if entry[0] != 0x112)
+    entries_without_orientation = b"".join(struct.pack("<HHI4s", *entry) for entry in entries if entry[0] != 0x112)
     count = sum(entry[0] != 0x112 for entry in entries) + 1
-    body = b"Exif\0\0II*\0" + struct.pack("<IH", 8, count) + ORIENTATION + others + struct.pack("<I", 0) + tail
+    body = (
+        b"Exif\0\0II*\0"
+        + struct.pack("<IH", 8, count)
+        + ORIENTATION
+        + entries_without_orientation
+        + struct.pack("<I", 0)
+        + tail
+    )
     assert decode(with_exif(body)).size == (2, 4)
     for broken in (body[: len(body) - cut], body[:cut]):
         assert decode(with_exif(broken)).size in ((2, 4), (4, 2))

@@ -26,15 +26,17 @@ def facts(folder):
 class TestImages:
     def test_a_record_is_its_content_with_its_digest_label_and_split(self, image_folder, ingested):
         folder = ingested({"type": "image-folder", "path": str(image_folder)})
-        found = rows(folder)
-        assert sorted((row["label"], row["content"]) for row in found) == sorted(
+        records = rows(folder)
+        assert sorted((row["label"], row["content"]) for row in records) == sorted(
             (path.parent.name, path.read_bytes()) for path in image_folder.rglob("*.png")
         )
-        assert [row["id"] for row in found] == sorted(row["id"] for row in found)
-        assert all(row["id"] == hashlib.sha256(row["content"]).hexdigest() for row in found)
+        assert [row["id"] for row in records] == sorted(row["id"] for row in records)
+        assert all(row["id"] == hashlib.sha256(row["content"]).hexdigest() for row in records)
         about = facts(folder)
         assert about["labels"] == ["cat", "dog"]
-        assert about["counts"] == {s: sum(row["split"] == s for row in found) for s in ("train", "validation", "test")}
+        assert about["counts"] == {
+            s: sum(row["split"] == s for row in records) for s in ("train", "validation", "test")
+        }
         assert (about["task"], about["skipped"], about["moved"]) == ("image-classification", [], 0)
         assert sorted(path.name for path in folder.iterdir()) == ["records.json", "records.parquet"]
 
@@ -97,7 +99,8 @@ class TestImages:
         for seed, name in enumerate(("train/a/1", "train/b/2", "test/a/3", "test/zebra/4", "test/yak/5")):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / f"{name}.png").write_bytes(picture(seed))
-        with pytest.raises(InputError, match=r"the test split has labels that training never saw: yak, zebra\. Remove"):
+        words = r"the test split has labels that the training split lacks: yak, zebra\. Remove"
+        with pytest.raises(InputError, match=words):
             ingested({"type": "image-folder", "path": str(tmp_path)}, validation=0)
 
     def test_a_single_label_that_is_left_is_refused(self, image_folder, ingested):
@@ -123,11 +126,11 @@ class TestImages:
         assert facts(folder)["moved"] == 1
 
     def test_progress_reaches_the_total(self, image_folder, tmp_path):
-        seen = []
+        reports = []
         data = Data.model_validate({"source": {"type": "image-folder", "path": str(image_folder)}})
         (tmp_path / "out").mkdir()
-        ingest(data, "image-classification", tmp_path / "out", lambda done, total: seen.append((done, total)))
-        assert seen == [(n, 40) for n in range(1, 41)]
+        ingest(data, "image-classification", tmp_path / "out", lambda done, total: reports.append((done, total)))
+        assert reports == [(n, 40) for n in range(1, 41)]
 
     def test_labels_that_look_the_same_are_one(self, image_folder, ingested):
         for number, form in enumerate(("NFC", "NFD")):
@@ -172,9 +175,9 @@ class TestTexts:
         texts = {content: number for number in range(40) for content in copies(f"one {number}\ntwo\n\nthree\n")}
         for number, content in enumerate(texts):
             (tmp_path / f"{number}.txt").write_bytes(content)
-        found = rows(ingested({"type": "text-files", "path": str(tmp_path)}, "causal-lm", test=0.4, validation=0.2))
-        assert len({(texts[row["content"]], row["split"]) for row in found}) == 40
-        assert {row["id"] for row in found} == {hashlib.sha256(content).hexdigest() for content in texts}
+        records = rows(ingested({"type": "text-files", "path": str(tmp_path)}, "causal-lm", test=0.4, validation=0.2))
+        assert len({(texts[row["content"]], row["split"]) for row in records}) == 40
+        assert {row["id"] for row in records} == {hashlib.sha256(content).hexdigest() for content in texts}
 
     @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
     def test_text_in_wider_units_is_refused(self, text_folder, ingested, encoding):
@@ -228,16 +231,16 @@ class TestFields:
         return run
 
     def test_a_record_has_all_fields_and_its_digest_is_of_all(self, pairs):
-        found = rows(pairs(second=[f"text {number}" for number in range(40)]))
-        assert sorted(row["second"] for row in found) == sorted(f"text {number}".encode() for number in range(40))
-        assert {row["content"] for row in found} == {b"a"}
-        assert len({row["id"] for row in found}) == 40
+        records = rows(pairs(second=[f"text {number}" for number in range(40)]))
+        assert sorted(row["second"] for row in records) == sorted(f"text {number}".encode() for number in range(40))
+        assert {row["content"] for row in records} == {b"a"}
+        assert len({row["id"] for row in records}) == 40
 
     def test_records_are_split_alike_only_if_all_fields_are_alike(self):
-        one, crlf, other = (
+        lf, crlf, different = (
             check_document(Raw("1", b"a", others={"second": text})) for text in (b"x\n", b"x\r\n", b"y")
         )
-        assert one.key == crlf.key != other.key
+        assert lf.key == crlf.key != different.key
 
     def test_a_damaged_field_is_named_by_its_record(self):
         assert check_document(Raw("1", b"a", others={"second": b"a\0"})).reason.startswith("is not UTF-8 text (byte 1")
@@ -301,9 +304,9 @@ class TestFurtherData:
     def test_nothing_left_is_an_error(self, tmp_path, image_folder, ingested):
         source = {"type": "image-folder", "path": str(image_folder)}
         records = ingested(source, test=0.3)
-        kept = {row["id"] for row in rows(records) if row["split"] == "train"}
+        training_ids = {row["id"] for row in rows(records) if row["split"] == "train"}
         for file in image_folder.rglob("*.png"):
-            if hashlib.sha256(file.read_bytes()).hexdigest() in kept:
+            if hashlib.sha256(file.read_bytes()).hexdigest() in training_ids:
                 file.unlink()
         with pytest.raises(InputError, match="no record is left"):
             self.beside(tmp_path, records, source)

@@ -1,4 +1,4 @@
-"""What is read at a step is a function of the step: nothing is read twice in an epoch, and nothing is left out."""
+"""The examples of a step are a function of the step: an epoch reads each example exactly once."""
 
 import itertools
 from pathlib import Path
@@ -32,7 +32,7 @@ def _shares(order: Order, step: int, rank: int, world_size: int, parts: int) -> 
 
 
 def read(order: Order, step: int, world_size: int, parts: int) -> list[int]:
-    """What all ranks read at a step, part by part and rank by rank."""
+    """The examples that all ranks read at a step, part by part and rank by rank."""
     by_rank = [_shares(order, step, rank, world_size, parts) for rank in range(world_size)]
     assert all(len(shares) == parts for shares in by_rank)
     return [int(index) for part in range(parts) for rank in range(world_size) for index in by_rank[rank][part]]
@@ -43,10 +43,10 @@ def read(order: Order, step: int, world_size: int, parts: int) -> list[int]:
 def test_an_epoch_shows_each_example_once_whatever_the_layout(layout: tuple[Order, int, int], epoch: int) -> None:
     order, world_size, parts = layout
     first = epoch * order.steps_per_epoch
-    seen = [
+    indices = [
         index for step in range(first, first + order.steps_per_epoch) for index in read(order, step, world_size, parts)
     ]
-    assert sorted(seen) == list(range(order.examples))
+    assert sorted(indices) == list(range(order.examples))
 
 
 @unhurried
@@ -101,8 +101,8 @@ def test_every_epoch_and_seed_has_an_order_of_its_own() -> None:
 def test_the_order_is_numpys_permutation_of_seed_and_epoch() -> None:
     order = Order(10, 4, 7)
     expected = np.random.default_rng([7, 2]).permutation(10)
-    found = np.concatenate([order.batch(step) for step in range(6, 9)])
-    np.testing.assert_array_equal(found, expected)
+    order_of_epoch = np.concatenate([order.batch(step) for step in range(6, 9)])
+    np.testing.assert_array_equal(order_of_epoch, expected)
 
 
 def texts(folder: Path, count: int, length: int) -> tuple[TextExamples, Any]:
@@ -188,9 +188,9 @@ def test_a_split_is_opened_by_its_task(image_examples: Path, text_examples: Path
 
 @pytest.fixture
 def packed(packed_examples: Path) -> PackedExamples:
-    found = open_split(packed_examples, "train")
-    assert isinstance(found, PackedExamples)
-    return found
+    examples = open_split(packed_examples, "train")
+    assert isinstance(examples, PackedExamples)
+    return examples
 
 
 def test_packed_sequences_hold_what_is_measured_of_documents(packed_examples: Path, packed: PackedExamples) -> None:
@@ -199,14 +199,14 @@ def test_packed_sequences_hold_what_is_measured_of_documents(packed_examples: Pa
     expected = sorted((batch.inputs[0].tolist(), batch.targets[0].tolist()) for batch in windows)
     inputs, labels = packed.batch(np.arange(len(packed)))
     positions = packed.positions(np.arange(len(packed)))
-    found = []
-    for row, places in enumerate(positions):
-        starts = [*torch.nonzero(places == 0).flatten().tolist(), 16]
-        assert places.tolist() == [place for a, b in itertools.pairwise(starts) for place in range(b - a)]
+    documents = []
+    for row, row_positions in enumerate(positions):
+        starts = [*torch.nonzero(row_positions == 0).flatten().tolist(), 16]
+        assert row_positions.tolist() == [position for a, b in itertools.pairwise(starts) for position in range(b - a)]
         for first, end in itertools.pairwise(starts):
-            found.append((inputs[row, first:end].tolist(), labels[row, first:end].tolist()))
-    assert sorted(part for part in found if IGNORED not in part[1]) == expected
-    filling = [part for part in found if IGNORED in part[1]]
+            documents.append((inputs[row, first:end].tolist(), labels[row, first:end].tolist()))
+    assert sorted(part for part in documents if IGNORED not in part[1]) == expected
+    filling = [part for part in documents if IGNORED in part[1]]
     assert all(set(inputs) == {0} and set(labels) == {IGNORED} for inputs, labels in filling)
 
 

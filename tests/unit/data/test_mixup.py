@@ -16,16 +16,18 @@ def test_shares_are_of_a_beta_distribution() -> None:
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 10**6), st.integers(1, 64))
 def test_each_image_is_somebodys_partner_once_and_always_the_same(seed: int, step: int, size: int) -> None:
-    found = mix(0.2, seed, step, size)
-    assert sorted(found.partners.tolist()) == list(range(size))
+    mixture = mix(0.2, seed, step, size)
+    assert sorted(mixture.partners.tolist()) == list(range(size))
     again = mix(0.2, seed, step, size)
-    assert found.share == again.share
-    np.testing.assert_array_equal(found.partners, again.partners)
+    assert mixture.share == again.share
+    np.testing.assert_array_equal(mixture.partners, again.partners)
 
 
 def test_a_mixed_image_is_the_mean_by_shares() -> None:
-    own, other = torch.randint(0, 256, (2, 3, 1, 5, 5), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    found = Mix(np.arange(3), 0.3).images(own, other)
-    assert found.dtype == torch.uint8
-    expected = 0.3 * own.numpy().astype(np.float64) + 0.7 * other.numpy()
-    np.testing.assert_allclose(found.numpy(), expected, atol=0.5 + 1e-4)
+    images, partners = torch.randint(0, 256, (2, 3, 1, 5, 5), generator=torch.Generator().manual_seed(0)).to(
+        torch.uint8
+    )
+    mixed = Mix(np.arange(3), 0.3).images(images, partners)
+    assert mixed.dtype == torch.uint8
+    expected = 0.3 * images.numpy().astype(np.float64) + 0.7 * partners.numpy()
+    np.testing.assert_allclose(mixed.numpy(), expected, atol=0.5 + 1e-4)

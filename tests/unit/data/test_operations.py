@@ -53,8 +53,8 @@ def pictures(channels: int, size: int) -> Tensor:
 def by_pillow(name: str, image: Tensor, strength: float) -> Tensor:
     array = image.permute(1, 2, 0).numpy()
     shown = Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array)
-    found = np.asarray(PILLOW[name](shown, strength))
-    return torch.from_numpy(found.copy()).view(*image.shape[1:], -1).permute(2, 0, 1)
+    result = np.asarray(PILLOW[name](shown, strength))
+    return torch.from_numpy(result.copy()).view(*image.shape[1:], -1).permute(2, 0, 1)
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 8), (3, 32), (3, 33)])
@@ -62,10 +62,10 @@ def by_pillow(name: str, image: Tensor, strength: float) -> Tensor:
 def test_it_is_pillows(name: str, channels: int, size: int) -> None:
     images = pictures(channels, size)
     for strength in STRENGTHS:
-        found = OPERATIONS[name](images, torch.full((len(images),), strength, dtype=torch.double))
+        result = OPERATIONS[name](images, torch.full((len(images),), strength, dtype=torch.double))
         expected = torch.stack([by_pillow(name, image, strength) for image in images])
-        assert found.dtype == torch.uint8
-        difference = (found.int() - expected.int()).abs()
+        assert result.dtype == torch.uint8
+        difference = (result.int() - expected.int()).abs()
         if (
             name in MOVED
         ):  # Pillow counts places in steps of 1 / 65536, and is at another pixel where one is between two
@@ -77,7 +77,7 @@ def test_it_is_pillows(name: str, channels: int, size: int) -> None:
 @settings(deadline=None)
 @given(st.sampled_from(sorted(OPERATIONS)), st.lists(st.floats(-1, 1), min_size=7, max_size=7))
 def test_an_image_is_changed_alike_in_any_company(name: str, strengths: list[float]) -> None:
-    images, each = pictures(3, 9), torch.tensor(strengths, dtype=torch.double)
-    together = OPERATIONS[name](images, each)
+    images, strength_of_each = pictures(3, 9), torch.tensor(strengths, dtype=torch.double)
+    together = OPERATIONS[name](images, strength_of_each)
     for at in range(len(images)):
-        assert torch.equal(OPERATIONS[name](images[at : at + 1], each[at : at + 1])[0], together[at])
+        assert torch.equal(OPERATIONS[name](images[at : at + 1], strength_of_each[at : at + 1])[0], together[at])

@@ -47,23 +47,23 @@ def test_only_what_is_longer_than_a_sequence_is_cut(documents: list[int]) -> Non
 def test_sequences_are_as_many_as_the_algorithm_written_out_has(sizes: list[int]) -> None:
     free: list[int] = []
     for size in sorted(sizes, reverse=True):
-        fitting = [place for place, room in enumerate(free) if room >= size]
+        fitting = [index for index, room in enumerate(free) if room >= size]
         if not fitting:
             free.append(LENGTH)
             fitting = [len(free) - 1]
         free[min(fitting, key=free.__getitem__)] -= size
-    found = best_fit(np.array(sizes, dtype=np.int64), LENGTH)
-    filled = np.bincount(found, weights=sizes) if sizes else np.array([])
+    sequences = best_fit(np.array(sizes, dtype=np.int64), LENGTH)
+    filled = np.bincount(sequences, weights=sizes) if sizes else np.array([])
     assert sorted(filled.tolist()) == sorted(LENGTH - room for room in free)
 
 
 def test_the_same_documents_give_the_same_bytes(tmp_path: Path) -> None:
-    found = []
+    contents = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         written(tmp_path / name, [3, 9, 5, 4, 25, 1])
-        found.append([(tmp_path / name / f"train.{part}.npy").read_bytes() for part in ("pieces", "sequences")])
-    assert found[0] == found[1]
+        contents.append([(tmp_path / name / f"train.{part}.npy").read_bytes() for part in ("pieces", "sequences")])
+    assert contents[0] == contents[1]
     assert written(tmp_path, [3, 9, 5, 4, 25, 1]) == [
         [(3, 9)],
         [(21, 9)],

@@ -40,9 +40,9 @@ def facts(folder):
 
 def in_parquet(path, root, numbers):
     """The pictures of a class folder in one Parquet file, those of these numbers in their order."""
-    found = sorted(root.rglob("*.png"))
-    images = [{"bytes": found[number].read_bytes(), "path": None} for number in numbers]
-    labels = [found[number].parent.name for number in numbers]
+    paths = sorted(root.rglob("*.png"))
+    images = [{"bytes": paths[number].read_bytes(), "path": None} for number in numbers]
+    labels = [paths[number].parent.name for number in numbers]
     path.parent.mkdir(exist_ok=True)
     pq.write_table(pa.table({"image": images, "label": labels}), path)
 
@@ -50,8 +50,8 @@ def in_parquet(path, root, numbers):
 def published(store, run):
     """The digests of records and examples, as the steps publish them."""
     records, examples = run
-    made = store.objects.publish(records, "records", {}, {})
-    return made, store.objects.publish(examples, "examples", {"records": made}, {})
+    digest = store.objects.publish(records, "records", {}, {})
+    return digest, store.objects.publish(examples, "examples", {"records": digest}, {})
 
 
 def identical(first, second):
@@ -127,11 +127,11 @@ class TestImages:
 
     def test_progress_reaches_the_total(self, image_folder, ingested, tmp_path):
         source = {"type": "image-folder", "path": str(image_folder)}
-        records, seen = ingested(source), []
+        records, reports = ingested(source), []
         (tmp_path / "out").mkdir()
         data = Data.model_validate({"source": source})
-        prepare(data, "image-classification", records, tmp_path / "out", lambda *state: seen.append(state))
-        assert seen[-1] == (40, 40)
+        prepare(data, "image-classification", records, tmp_path / "out", lambda *state: reports.append(state))
+        assert reports[-1] == (40, 40)
 
 
 TEXT = {"sequence_length": 16, "tokenizer": {"vocab_size": 300}}
@@ -182,12 +182,12 @@ class TestTexts:
         assert tokenizer.token_to_id("Ġtrombone") is None
 
     def test_the_vocabulary_is_as_large_as_asked_or_as_the_text_gives(self, text_folder, prepared):
-        for wanted, expected in ((270, 270), (60_000, None)):
-            text = {"tokenizer": {"vocab_size": wanted}}
+        for vocab_size, expected in ((270, 270), (60_000, None)):
+            text = {"tokenizer": {"vocab_size": vocab_size}}
             _, folder = prepared(self.source(text_folder), "causal-lm", text=text)
             vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
             assert facts(folder)["vocab_size"] == vocabulary
-            assert vocabulary == expected or 257 < vocabulary < wanted
+            assert vocabulary == expected or 257 < vocabulary < vocab_size
 
     def test_twice_gives_identical_bytes(self, text_folder, prepared):
         (_, first), (_, second) = (prepared(self.source(text_folder), "causal-lm", text=TEXT) for _ in range(2))
@@ -224,8 +224,8 @@ def test_transparent_images_lie_on_the_recipes_background(tmp_path, prepared, ba
     shape = {"size": 4, "channels": 3, "background": background}
     _, examples = prepared({"type": "image-folder", "path": str(tmp_path / "data")}, image=shape)
     assert set(np.load(examples / "train.images.npy").ravel().tolist()) == {level}
-    said = json.loads((examples / "examples.json").read_text())["image"]
-    assert said == ({"size": 4, "channels": 3} if background == "white" else shape)
+    facts = json.loads((examples / "examples.json").read_text())["image"]
+    assert facts == ({"size": 4, "channels": 3} if background == "white" else shape)
 
 
 @pytest.mark.parametrize("task", ["image-classification", "causal-lm", "text-classification"])

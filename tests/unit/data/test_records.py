@@ -23,7 +23,7 @@ def test_records_are_read_in_their_order_some_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "BATCH_ROWS", 4)
     written = [record(number)._replace(split=("train", "test")[number % 2]) for number in range(10)]
     write(tmp_path / "records.parquet", written)
-    expected = [Content(one.split, one.label, one.content) for one in written]
+    expected = [Content(row.split, row.label, row.content) for row in written]
     assert [len(batch) for batch in read(tmp_path)] == [4, 4, 2]
     assert [row for batch in read(tmp_path) for row in batch] == expected
     assert [row for batch in read(tmp_path, "test") for row in batch] == expected[1::2]

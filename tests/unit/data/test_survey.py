@@ -39,9 +39,9 @@ def test_splits_of_its_own_are_counted(tmp_path: Path, draw: Draw) -> None:
 
 def test_images_below_a_labels_folder_are_deep_in_splits_too(tmp_path: Path, draw: Draw) -> None:
     draw("train/a/1.png", "train/b/2.png", "test/a/deeper/3.png")
-    found = survey(tmp_path)
-    assert isinstance(found, Images)
-    assert found.is_deep
+    result = survey(tmp_path)
+    assert isinstance(result, Images)
+    assert result.is_deep
 
 
 def test_a_split_of_its_own_may_be_the_only_one_if_it_can_be_trained_on(tmp_path: Path, draw: Draw) -> None:
@@ -56,20 +56,20 @@ def test_a_split_of_its_own_may_be_the_only_one_if_it_can_be_trained_on(tmp_path
 def test_links_count_where_they_stay_inside(tmp_path: Path, draw: Draw) -> None:
     draw("data/cat/1.png", "data/dog/2.png", "other/3.png")
     (tmp_path / "data" / "bird").symlink_to("dog")
-    found = survey(tmp_path / "data")
-    assert isinstance(found, Images)
-    assert (found.labels, found.train) == (("bird", "cat", "dog"), 3)
+    result = survey(tmp_path / "data")
+    assert isinstance(result, Images)
+    assert (result.labels, result.train) == (("bird", "cat", "dog"), 3)
     (tmp_path / "data" / "fish").symlink_to(tmp_path / "other")
     with pytest.raises(InputError, match=r"data/fish is a link that leads out of the folder"):
         survey(tmp_path / "data")
 
 
-@pytest.mark.parametrize("place", ["", "data"])
-def test_names_that_no_recipe_can_hold_are_named(tmp_path: Path, draw: Draw, place: str) -> None:
-    folder = tmp_path / place / os.fsdecode(b"caf\xe9")
+@pytest.mark.parametrize("parent", ["", "data"])
+def test_names_that_no_recipe_can_hold_are_named(tmp_path: Path, draw: Draw, parent: str) -> None:
+    folder = tmp_path / parent / os.fsdecode(b"caf\xe9")
     draw("a/1.png", "b/2.png", f"{folder.relative_to(tmp_path)}/a/3.png", f"{folder.relative_to(tmp_path)}/b/4.png")
     with pytest.raises(InputError, match=r"caf\\udce9.*the name is not UTF-8"):
-        survey(folder if place else tmp_path)
+        survey(folder if parent else tmp_path)
 
 
 def test_texts_are_those_of_the_most_frequent_suffix(tmp_path: Path) -> None:

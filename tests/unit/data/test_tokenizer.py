@@ -123,7 +123,7 @@ def test_a_folder_that_is_not_there_is_no_hub_id(tmp_path):
 )
 def test_what_the_hub_refuses_is_said_with_the_fix(monkeypatch, error, message):
     raised = getattr(errors, error).__new__(getattr(errors, error))
-    raised.args = ("what the hub said\nand more",)
+    raised.args = ("the hub's message\nand more",)
 
     def refuse(*_args, **_options):
         raise raised
@@ -134,17 +134,17 @@ def test_what_the_hub_refuses_is_said_with_the_fix(monkeypatch, error, message):
 
 
 def test_a_hub_id_is_read_at_its_revision(monkeypatch, folder):
-    asked = []
+    requests = []
 
     def download(repository, name, revision):
-        asked.append((repository, revision))
+        requests.append((repository, revision))
         if not (folder / name).exists():
             raise errors.EntryNotFoundError(name)
         return str(Path(folder, name))
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     assert tokenizers.pretrained(Tokenizer(pretrained="someone/model", revision="abc"))[1] == 0
-    assert set(asked) == {("someone/model", "abc")}
+    assert set(requests) == {("someone/model", "abc")}
 
 
 runs = st.lists(
@@ -176,11 +176,11 @@ def test_a_word_of_a_whole_genome_can_be_trained_on_and_comes_back():
 
 
 def small(model, normalizer=None):
-    found = tokenizers_library.Tokenizer(model)
-    found.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = tokenizers_library.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     if normalizer:
-        found.normalizer = normalizer
-    return found
+        tokenizer.normalizer = normalizer
+    return tokenizer
 
 
 LETTERS = {
@@ -189,7 +189,7 @@ LETTERS = {
 
 
 @pytest.mark.parametrize(
-    ("made", "right"),
+    ("make_tokenizer", "right"),
     [
         (lambda: small(models.BPE(LETTERS, [], unk_token="[UNK]")), True),
         (lambda: small(models.BPE(LETTERS, [], unk_token="[UNK]"), normalizers.Lowercase()), False),
@@ -200,15 +200,15 @@ LETTERS = {
     ],
     ids=["letters", "lower-casing", "words", "all unknown", "other forms", "bytes"],
 )
-def test_a_tokenizer_that_loses_text_is_refused(made, right):
+def test_a_tokenizer_that_loses_text_is_refused(make_tokenizer, right):
     documents = ["The cat sat on the mat.", "A dog, too."] * 30
     if right:
-        tokenizers.check_lossless(settings("here"), made(), iter(documents))
+        tokenizers.check_lossless(settings("here"), make_tokenizer(), iter(documents))
         return
     with pytest.raises(InputError, match=r"^data\.text\.tokenizer\.pretrained: here loses text: of .* became "):
-        tokenizers.check_lossless(settings("here"), made(), iter(documents))
+        tokenizers.check_lossless(settings("here"), make_tokenizer(), iter(documents))
 
 
 def test_a_rare_character_that_is_lost_is_no_reason():
-    made = small(models.BPE(LETTERS, [], unk_token="[UNK]"))
-    tokenizers.check_lossless(settings("here"), made, iter(["a cat"] * 200 + ["\N{SNOWMAN}"]))
+    tokenizer = small(models.BPE(LETTERS, [], unk_token="[UNK]"))
+    tokenizers.check_lossless(settings("here"), tokenizer, iter(["a cat"] * 200 + ["\N{SNOWMAN}"]))

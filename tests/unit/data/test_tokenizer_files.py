@@ -1,4 +1,4 @@
-"""A saved model's folder gives AutoTokenizer and GenerationConfig what its tokenizer's own folder gives them."""
+"""AutoTokenizer and GenerationConfig read the same from a saved model's folder as from its tokenizer's folder."""
 
 import json
 from collections.abc import Callable
@@ -56,7 +56,7 @@ BEGUN = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content']
 SECRET = "/home/somebody/models/secret"
 
 
-def learned(tokenizer: Any, special: list[Any], **options: Any) -> Any:
+def train_tokenizer(tokenizer: Any, special: list[Any], **options: Any) -> Any:
     trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=special, show_progress=False, **options)
     tokenizer.train_from_iterator([f"document number {n} says hello hello to the world" for n in range(9)] * 3, trainer)
     return tokenizer
@@ -67,7 +67,7 @@ def bytes_like(special: list[Any]) -> Any:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return learned(tokenizer, special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    return train_tokenizer(tokenizer, special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
 
 
 def pieces_like(special: list[Any]) -> Any:
@@ -77,14 +77,14 @@ def pieces_like(special: list[Any]) -> Any:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    tokenizer = learned(tokenizer, [*special, *(f"<0x{byte:02X}>" for byte in range(256))])
+    tokenizer = train_tokenizer(tokenizer, [*special, *(f"<0x{byte:02X}>" for byte in range(256))])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
     )
     return tokenizer
 
 
-def put(folder: Path, tokenizer: Any, config: dict[str, Any], model: dict[str, Any], **files: Any) -> Path:
+def write_source(folder: Path, tokenizer: Any, config: dict[str, Any], model: dict[str, Any], **files: Any) -> Path:
     """A folder in the hub's format, without weights."""
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -98,7 +98,7 @@ def gpt(folder: Path) -> Path:
     config = {"tokenizer_class": "GPT2Tokenizer", "model_max_length": 64, "bos_token": "<|endoftext|>"}
     config |= {"eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>", "name_or_path": SECRET}
     model = {"model_type": "gpt2", "bos_token_id": 0, "eos_token_id": 0}
-    put(folder, bytes_like(["<|endoftext|>"]), config, model)
+    write_source(folder, bytes_like(["<|endoftext|>"]), config, model)
     (folder / "chat_template.jinja").write_text(BEGUN)
     return folder
 
@@ -119,7 +119,7 @@ def llama(folder: Path) -> Path:
     config |= {"tokenizer_file": f"{SECRET}/tokenizer.json", "model_max_length": 1000000000000000019884624838656}
     model = {"model_type": "llama", "bos_token_id": 0, "eos_token_id": 1}
     generation = {"bos_token_id": 0, "eos_token_id": 1, "do_sample": True, "temperature": 0.6, "top_p": 0.9}
-    return put(folder, pieces_like(["<s>", "</s>", "<unk>"]), config, model, generation_config=generation)
+    return write_source(folder, pieces_like(["<s>", "</s>", "<unk>"]), config, model, generation_config=generation)
 
 
 def chat(folder: Path) -> Path:
@@ -136,7 +136,7 @@ def chat(folder: Path) -> Path:
     generation = {"bos_token_id": 0, "pad_token_id": 0, "eos_token_id": [2, 0], "do_sample": True, "top_k": 20}
     generation |= {"suppress_tokens": [1], "begin_suppress_tokens": [2], "bad_words_ids": [[1, 2]]}
     generation |= {"stop_strings": ["END"], "transformers_version": "4.51.0"}
-    return put(folder, tokenizer, config, model, generation_config=generation)
+    return write_source(folder, tokenizer, config, model, generation_config=generation)
 
 
 def old(folder: Path) -> Path:
@@ -146,7 +146,7 @@ def old(folder: Path) -> Path:
     model = {"model_type": "llama", "bos_token_id": 0, "eos_token_id": [1, 2], "pad_token_id": 1}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": named}
     tokenizer = bytes_like(["<s>", "</s>", "<|im_start|>", "<|im_end|>"])
-    return put(folder, tokenizer, config, model, special_tokens_map=special)
+    return write_source(folder, tokenizer, config, model, special_tokens_map=special)
 
 
 def saved(folder: Path) -> Path:
@@ -177,34 +177,34 @@ def examples(data: dict[str, Any], text_folder: Path, ingested: Ingested, folder
     return folder
 
 
-def student(made: Path, spec: dict[str, Any], folder: Path) -> Path:
+def student(examples_folder: Path, spec: dict[str, Any], folder: Path) -> Path:
     """A model as a training saves it."""
-    description = describe(section(spec), read_facts(made), "student.model")
+    description = describe(section(spec), read_facts(examples_folder), "student.model")
     net = build_model(description)
     folder.mkdir()
     state = {name: value for name, value in net.state_dict().items() if name not in tied_weights(net)}
-    save_model(folder, state, description, made / "tokenizer.json")
+    save_model(folder, state, description, examples_folder / "tokenizer.json")
     check_files(folder, description)
     return folder
 
 
-def same_ids(one: Any, other: Any) -> None:
+def same_ids(first: Any, second: Any) -> None:
     for text in TEXTS:
         for added in (False, True):
-            assert one(text, add_special_tokens=added).input_ids == other(text, add_special_tokens=added).input_ids
-            ids = one(text, add_special_tokens=added, split_special_tokens=True).input_ids
-            assert ids == other(text, add_special_tokens=added, split_special_tokens=True).input_ids
-            assert one.decode(ids) == other.decode(ids)
+            assert first(text, add_special_tokens=added).input_ids == second(text, add_special_tokens=added).input_ids
+            ids = first(text, add_special_tokens=added, split_special_tokens=True).input_ids
+            assert ids == second(text, add_special_tokens=added, split_special_tokens=True).input_ids
+            assert first.decode(ids) == second.decode(ids)
 
 
 def fields(folder: Path) -> dict[str, Any]:
     """Settings of generation, as a model from there has them."""
     if (folder / "generation_config.json").exists():
-        found = GenerationConfig.from_pretrained(folder)
+        config = GenerationConfig.from_pretrained(folder)
     else:
-        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(folder))
-    others = ("transformers_version", "_from_model_config", "use_cache", "output_attentions", "output_hidden_states")
-    return {key: value for key, value in found.to_dict().items() if key not in others}
+        config = GenerationConfig.from_model_config(AutoConfig.from_pretrained(folder))
+    excluded = ("transformers_version", "_from_model_config", "use_cache", "output_attentions", "output_hidden_states")
+    return {key: value for key, value in config.to_dict().items() if key not in excluded}
 
 
 @pytest.mark.parametrize("spec", STUDENTS)
@@ -213,8 +213,8 @@ def test_a_student_has_its_tokenizers_special_tokens_templates_and_settings(
     tmp_path: Path, text_folder: Path, ingested: Ingested, kind: str, spec: str
 ) -> None:
     source = KINDS[kind](tmp_path / "source")
-    made = examples({"pretrained": str(source)}, text_folder, ingested, tmp_path / "examples")
-    model = student(made, STUDENTS[spec], tmp_path / "model")
+    examples_folder = examples({"pretrained": str(source)}, text_folder, ingested, tmp_path / "examples")
+    model = student(examples_folder, STUDENTS[spec], tmp_path / "model")
     theirs, ours = (AutoTokenizer.from_pretrained(folder, local_files_only=True) for folder in (source, model))
     same_ids(theirs, ours)
     assert ours.special_tokens_map == theirs.special_tokens_map
@@ -226,14 +226,16 @@ def test_a_student_has_its_tokenizers_special_tokens_templates_and_settings(
     names: list[Any] = list(theirs.chat_template) if isinstance(theirs.chat_template, dict) else [None]
     for name in names:
         for tokenize in (False, True):
-            mine, own = (t.apply_chat_template(CHAT, chat_template=name, tokenize=tokenize) for t in (ours, theirs))
-            assert mine == own
+            our_text, their_text = (
+                t.apply_chat_template(CHAT, chat_template=name, tokenize=tokenize) for t in (ours, theirs)
+            )
+            assert our_text == their_text
     assert fields(model) == fields(source)
-    served, whole = AutoConfig.from_pretrained(model), AutoConfig.from_pretrained(source)
-    assert (served.bos_token_id, served.eos_token_id) == (whole.bos_token_id, whole.eos_token_id)
-    own = AutoConfig.for_model(STUDENTS[spec]["type"]).pad_token_id
-    expected = whole.pad_token_id if whole.pad_token_id is not None else theirs.pad_token_id
-    assert served.pad_token_id == (expected if own is None else own)
+    served, source_config = AutoConfig.from_pretrained(model), AutoConfig.from_pretrained(source)
+    assert (served.bos_token_id, served.eos_token_id) == (source_config.bos_token_id, source_config.eos_token_id)
+    default_pad = AutoConfig.for_model(STUDENTS[spec]["type"]).pad_token_id
+    expected = source_config.pad_token_id if source_config.pad_token_id is not None else theirs.pad_token_id
+    assert served.pad_token_id == (expected if default_pad is None else default_pad)
     written = "".join(path.read_text() for path in model.glob("*.json"))
     assert SECRET not in written
     assert str(tmp_path) not in written
@@ -243,17 +245,17 @@ def test_a_pretrained_model_keeps_its_own_and_has_the_files_too(
     tmp_path: Path, text_folder: Path, ingested: Ingested
 ) -> None:
     source = chat(tmp_path / "source")
-    made = examples({"pretrained": str(source)}, text_folder, ingested, tmp_path / "examples")
-    description = describe(section(QWEN3), read_facts(made), "teacher.model")
+    examples_folder = examples({"pretrained": str(source)}, text_folder, ingested, tmp_path / "examples")
+    description = describe(section(QWEN3), read_facts(examples_folder), "teacher.model")
     config = AutoConfig.for_model(**{**description["config"], "pad_token_id": None})  # type: ignore[typeddict-item]
     AutoModelForCausalLM.from_config(config).save_pretrained(source)
     (tmp_path / "model").mkdir()
-    fetch(PretrainedModel(pretrained=str(source)), made, tmp_path / "model", "teacher.model")
-    own, kept = (AutoConfig.from_pretrained(folder) for folder in (source, tmp_path / "model"))
+    fetch(PretrainedModel(pretrained=str(source)), examples_folder, tmp_path / "model", "teacher.model")
+    original, saved = (AutoConfig.from_pretrained(folder) for folder in (source, tmp_path / "model"))
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        assert getattr(kept, name) == getattr(own, name)
+        assert getattr(saved, name) == getattr(original, name)
     for name in TOKENIZER_FILES:
-        assert (tmp_path / "model" / name).read_bytes() == (made / name).read_bytes()
+        assert (tmp_path / "model" / name).read_bytes() == (examples_folder / name).read_bytes()
     AutoModelForCausalLM.from_pretrained(tmp_path / "model", local_files_only=True)
 
 
@@ -261,16 +263,16 @@ def test_a_pretrained_model_keeps_its_own_and_has_the_files_too(
 def test_a_tokenizer_of_the_recipe_brings_its_end_of_text(
     tmp_path: Path, text_folder: Path, ingested: Ingested, spec: str
 ) -> None:
-    made = examples({"vocab_size": 300}, text_folder, ingested, tmp_path / "examples")
-    model = student(made, STUDENTS[spec], tmp_path / "model")
-    found = AutoTokenizer.from_pretrained(model, local_files_only=True)
-    raw = Tokenizer.from_file(str(made / "tokenizer.json"))
+    examples_folder = examples({"vocab_size": 300}, text_folder, ingested, tmp_path / "examples")
+    model = student(examples_folder, STUDENTS[spec], tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    raw = Tokenizer.from_file(str(examples_folder / "tokenizer.json"))
     raw.encode_special_tokens = True
     for text in TEXTS:
         ids = raw.encode(text).ids
-        assert found(text, split_special_tokens=True).input_ids == ids
-        assert found.decode(ids) == text
-    assert (found.bos_token_id, found.eos_token_id, found.pad_token_id) == (0, 0, 0)
+        assert tokenizer(text, split_special_tokens=True).input_ids == ids
+        assert tokenizer.decode(ids) == text
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (0, 0, 0)
     config, generation = AutoConfig.from_pretrained(model), GenerationConfig.from_pretrained(model)
     assert (config.bos_token_id, config.eos_token_id) == (0, 0)
     assert (generation.bos_token_id, generation.eos_token_id, generation.pad_token_id) == (0, 0, 0)
@@ -284,16 +286,16 @@ def test_what_is_read_is_in_the_steps_key(tmp_path: Path, name: str) -> None:
     assert path in files(Settings(pretrained=str(tmp_path / "folder")))
 
 
-def of(folder: Path, **changes: Any) -> dict[str, dict[str, Any]]:
-    """What is written of the chat tokenizer after changes of its files' values."""
+def files_after(folder: Path, **changes: Any) -> dict[str, dict[str, Any]]:
+    """The files written for the chat tokenizer after changes of its files' values."""
     chat(folder)
     for name, values in changes.items():
         path = folder / f"{name}.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
     settings = Settings(pretrained=str(folder))
     tokenizer, end, _ = pretrained(settings)
-    made, _ = tokenizer_files.of_pretrained(settings, tokenizer, end)
-    return {name: json.loads(text) for name, text in made.items() if name.endswith(".json")}
+    files, _ = tokenizer_files.of_pretrained(settings, tokenizer, end)
+    return {name: json.loads(text) for name, text in files.items() if name.endswith(".json")}
 
 
 @given(
@@ -307,13 +309,15 @@ def of(folder: Path, **changes: Any) -> dict[str, dict[str, Any]]:
 )
 def test_what_is_not_named_stays_behind(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     try:
-        found = of(tmp_path_factory.mktemp("x") / "folder", tokenizer_config=values, generation_config=values)
+        written = files_after(
+            tmp_path_factory.mktemp("x") / "folder", tokenizer_config=values, generation_config=values
+        )
     except InputError:  # a setting of another type or range
         return
     assert SECRET not in json.dumps(
-        {name: {k: v for k, v in one.items() if k != "chat_template"} for name, one in found.items()}
+        {name: {k: v for k, v in config.items() if k != "chat_template"} for name, config in written.items()}
     )
-    assert "auto_map" not in json.dumps(found)
+    assert "auto_map" not in json.dumps(written)
 
 
 ids = st.integers(-5, 700) | st.none() | st.booleans()
@@ -327,18 +331,23 @@ def test_every_id_is_of_a_token_that_the_model_has(
     generation |= {"bad_words_ids": words, "sequence_bias": [[word, 1.5] for word in words]}
     model = {"eos_token_id": several, "bos_token_id": bos, "pad_token_id": pad}
     folder = tmp_path_factory.mktemp("x") / "folder"
-    found = of(folder, generation_config=generation, config=model, tokenizer_config={"pad_token": padding})
+    written = files_after(folder, generation_config=generation, config=model, tokenizer_config={"pad_token": padding})
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    said = found["generation_config.json"]
-    GenerationConfig(**said).validate(strict=False)
-    flat = [said.get("bos_token_id"), said.get("pad_token_id"), *said.get("suppress_tokens", ())]
-    flat += said["eos_token_id"] if isinstance(said["eos_token_id"], list) else [said["eos_token_id"]]
-    flat += [id_ for word in said.get("bad_words_ids", ()) for id_ in word]
-    flat += [id_ for word, _ in said.get("sequence_bias", ()) for id_ in word]
+    generation_config = written["generation_config.json"]
+    GenerationConfig(**generation_config).validate(strict=False)
+    flat = [
+        generation_config.get("bos_token_id"),
+        generation_config.get("pad_token_id"),
+        *generation_config.get("suppress_tokens", ()),
+    ]
+    end = generation_config["eos_token_id"]
+    flat += end if isinstance(end, list) else [end]
+    flat += [id_ for word in generation_config.get("bad_words_ids", ()) for id_ in word]
+    flat += [id_ for word, _ in generation_config.get("sequence_bias", ()) for id_ in word]
     assert all(tokenizer.id_to_token(id_) is not None for id_ in flat if id_ is not None)
     assert not any(isinstance(id_, bool) for id_ in flat)
-    assert said["eos_token_id"] not in (None, [])
-    assert found["tokenizer_config.json"].get("pad_token") in (None, "<|im_end|>")
+    assert generation_config["eos_token_id"] not in (None, [])
+    assert written["tokenizer_config.json"].get("pad_token") in (None, "<|im_end|>")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +355,7 @@ def test_every_id_is_of_a_token_that_the_model_has(
     [
         ("tokenizer_config", {"chat_template": 7}, r"tokenizer_config\.json has chat_template: '7'"),
         ("tokenizer_config", {"chat_template": [{"name": "x"}]}, r"has chat_template"),
-        ("tokenizer_config", {"chat_template": "x" * 300_000}, r"have 300,000 bytes, and 262,144 are the most"),
+        ("tokenizer_config", {"chat_template": "x" * 300_000}, r"have 300,000 bytes, more than the maximum of 262,144"),
         ("tokenizer_config", {"model_max_length": "long"}, r"has model_max_length: 'long'"),
         ("tokenizer_config", {"model_max_length": float("inf")}, r"has model_max_length: 'inf'"),
         ("generation_config", {"temperature": "hot"}, r"generation_config\.json has temperature: 'hot'"),
@@ -363,7 +372,7 @@ def test_every_id_is_of_a_token_that_the_model_has(
 )
 def test_a_value_that_cannot_be_is_named(tmp_path: Path, name: str, values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=rf"^data\.text\.tokenizer\.pretrained: .*{message}"):
-        of(tmp_path / "folder", **{name: values})
+        files_after(tmp_path / "folder", **{name: values})
 
 
 def damaged_text(folder: Path) -> None:
@@ -425,12 +434,12 @@ def test_a_folder_among_the_templates_is_none(tmp_path: Path) -> None:
 
 
 def test_named_tokens_take_no_settings_place(tmp_path: Path) -> None:
-    said = {"add_bos_token": True, "extra_special_tokens": {"add_bos_token": "</s>"}}
-    assert of(tmp_path / "folder", tokenizer_config=said)["tokenizer_config.json"]["add_bos_token"] is True
+    config = {"add_bos_token": True, "extra_special_tokens": {"add_bos_token": "</s>"}}
+    assert files_after(tmp_path / "folder", tokenizer_config=config)["tokenizer_config.json"]["add_bos_token"] is True
 
 
 def test_what_are_no_texts_are_no_stop_strings(tmp_path: Path) -> None:
-    written = of(tmp_path / "folder", generation_config={"stop_strings": ["a", float("nan")]})
+    written = files_after(tmp_path / "folder", generation_config={"stop_strings": ["a", float("nan")]})
     assert "stop_strings" not in written["generation_config.json"]
 
 
@@ -438,6 +447,8 @@ def test_a_template_is_never_rendered_here(tmp_path: Path) -> None:
     """It would end in an error, or never."""
     endless = "{{ 1 / 0 }}{% for a in range(10**9) %}{{ a }}{% endfor %}{% invalid"
     assert (
-        of(tmp_path / "folder", tokenizer_config={"chat_template": endless})["tokenizer_config.json"]["chat_template"]
+        files_after(tmp_path / "folder", tokenizer_config={"chat_template": endless})["tokenizer_config.json"][
+            "chat_template"
+        ]
         == endless
     )

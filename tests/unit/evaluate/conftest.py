@@ -22,10 +22,10 @@ def image_results(count: int, accuracies: dict[str, float], seed: int = 0) -> di
         confidence = np.clip(1 - hardness**6 * (1.15 - accuracy) * 4 - 0.06 * generator.random(count), 0.1, 1)
         wrong = -np.log((1 - confidence) / 9 + 1e-9)
         arrays |= {f"{role}.nll": np.where(correct == 1, -np.log(confidence), wrong), f"{role}.correct": correct}
-        place = (np.arange(count), bin_of(confidence))
+        indices = (np.arange(count), bin_of(confidence))
         for part, values in (("count", 1.0), ("sum", confidence), ("correct", correct)):
             arrays[f"{role}.confidence_{part}"] = np.zeros((count, BINS))
-            arrays[f"{role}.confidence_{part}"][place] = values
+            arrays[f"{role}.confidence_{part}"][indices] = values
     arrays |= {"trivial.nll": np.full(count, np.log(10)), "trivial.correct": (np.arange(count) % 10 == 0).astype(float)}
     return arrays
 
@@ -53,7 +53,7 @@ def measures_of(arrays: dict[str, np.ndarray], task: TaskName, labels: list[str]
     """measures.json for per-example results, with sizes and speeds made up."""
     roles = [name.removesuffix(".nll") for name in arrays if name.endswith(".nll") and not name.startswith("trivial")]
     names = load(task).METRICS
-    found = quality(arrays, roles, names)
+    results = quality(arrays, roles, names)
     count = len(arrays["weights.tokens"])
     sizes = {"teacher": 3_370_000, "student": 790_000, "control": 790_000, "champion": 1_210_000}
     times = {"teacher": 4.21, "student": 1.37, "control": 1.36, "champion": 1.81}
@@ -81,11 +81,11 @@ def measures_of(arrays: dict[str, np.ndarray], task: TaskName, labels: list[str]
         },
         "models": {
             role: {
-                "digest": f"{place:x}" * 64,
+                "digest": f"{index:x}" * 64,
                 "parameters": sizes[role] // 4,
                 "flops": sizes[role] * 9,
                 "bytes": sizes[role],
-                **found[role],
+                **results[role],
                 "latency": {
                     "batch_size": 1,
                     "median_ms": times[role],
@@ -95,7 +95,7 @@ def measures_of(arrays: dict[str, np.ndarray], task: TaskName, labels: list[str]
                     "ratio_to_teacher": times[role] / times["teacher"],
                 },
             }
-            for place, role in enumerate(roles)
+            for index, role in enumerate(roles)
         },
         "slices": slices(arrays, roles, names[0], groups),
         "confusion": None,

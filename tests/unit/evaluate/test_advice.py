@@ -6,7 +6,7 @@ from understudy.objectives.labels import LabelsObjective
 from understudy.objectives.logits import LogitsObjective
 
 
-def of(labels, logits, temperature):
+def distilled_with(labels, logits, temperature):
     return (
         LabelsObjective(type="labels", weight=labels),
         LogitsObjective(type="logits", weight=logits, temperature=temperature),
@@ -20,16 +20,21 @@ def worse(images):
 
 @pytest.mark.parametrize(
     ("objectives", "proposed"),
-    [(of(0.1, 0.9, 4.0), True), (of(0.5, 0.5, 4.0), True), (of(0.1, 0.9, 1.0), True), (of(0.5, 0.5, 1.0), False)],
+    [
+        (distilled_with(0.1, 0.9, 4.0), True),
+        (distilled_with(0.5, 0.5, 4.0), True),
+        (distilled_with(0.1, 0.9, 1.0), True),
+        (distilled_with(0.5, 0.5, 1.0), False),
+    ],
 )
 def test_weights_are_proposed_where_they_are_not_there_already(worse, objectives, proposed):
-    found = advice(worse, "accuracy", 0.95, objectives)
-    assert ("student.distill" in found[0]) is proposed
-    assert "register.control=true" in found[-1]
+    sentences = advice(worse, "accuracy", 0.95, objectives)
+    assert ("student.distill" in sentences[0]) is proposed
+    assert "register.control=true" in sentences[-1]
 
 
 def test_the_weights_of_now_are_named(worse):
-    [first, *_] = advice(worse, "accuracy", 0.95, of(0.1, 0.9, 4.0))
+    [first, *_] = advice(worse, "accuracy", 0.95, distilled_with(0.1, 0.9, 4.0))
     assert "labels 0.1, logits 0.9 at temperature 4" in first
 
 
@@ -37,9 +42,9 @@ def test_the_weights_of_now_are_named(worse):
 def test_nothing_is_advised_where_the_control_is_not_better(images, control):
     arrays = images(600, {"teacher": 0.97, "student": 0.7, "control": control})
     bootstrap = Bootstrap(arrays, ["teacher", "student", "control"])
-    assert advice(bootstrap, "accuracy", 0.95, of(0.1, 0.9, 4.0)) == []
+    assert advice(bootstrap, "accuracy", 0.95, distilled_with(0.1, 0.9, 4.0)) == []
 
 
-def test_what_was_not_measured_is_not_worse(images):
+def test_an_unmeasured_model_is_not_worse(images):
     bootstrap = Bootstrap(images(600, {"teacher": 0.97, "student": 0.7}), ["teacher", "student", "control"])
     assert not is_worse(bootstrap, "accuracy", 0.95, "student", "control")

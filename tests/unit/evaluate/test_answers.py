@@ -1,4 +1,4 @@
-"""How many inputs are predicted at a time; what is kept of a model is tested in test_measure.py."""
+"""How many inputs are predicted at a time; test_measure.py tests the recorded results."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,11 +17,11 @@ IMAGES = {"task": "image-classification", "labels": ["a", "b"]}
 
 
 @given(st.integers(1, 512), st.integers(2, 10**5), st.integers(1, 10**6))
-def test_logits_of_a_batch_of_text_have_room(asked: int, length: int, vocabulary: int) -> None:
-    size = batch_size(asked, {"task": "causal-lm", "sequence_length": length, "vocab_size": vocabulary})
-    assert 1 <= size <= asked
+def test_logits_of_a_batch_of_text_have_room(requested: int, length: int, vocabulary: int) -> None:
+    size = batch_size(requested, {"task": "causal-lm", "sequence_length": length, "vocab_size": vocabulary})
+    assert 1 <= size <= requested
     assert size == 1 or size * length * vocabulary <= MOST_LOGITS
-    assert size == asked or (size + 1) * length * vocabulary > MOST_LOGITS
+    assert size == requested or (size + 1) * length * vocabulary > MOST_LOGITS
 
 
 def test_images_and_small_vocabularies_have_the_batch_that_is_asked_for() -> None:
@@ -38,11 +38,11 @@ def test_images_and_small_vocabularies_have_the_batch_that_is_asked_for() -> Non
 )
 def test_a_model_is_not_asked_twice_between_two_reports(lengths: list[int], length: int, size: int) -> None:
     """A rank that reports nothing for a while is taken for one that hangs, and hears no wish to stop."""
-    asked: list[int] = [0]
+    batches: list[int] = [0]
 
     class Model(nn.Module):
         def forward(self, tokens: Tensor) -> Outputs:
-            asked[-1] += 1
+            batches[-1] += 1
             return Outputs(torch.zeros(*tokens.shape, 5))
 
     with TemporaryDirectory() as folder:
@@ -54,8 +54,8 @@ def test_a_model_is_not_asked_twice_between_two_reports(lengths: list[int], leng
 
         def tick(steps: int) -> None:
             done.append(steps)
-            asked.append(0)
+            batches.append(0)
 
         results(Model(), split, size, torch.device("cpu"), 0, tick)
-        assert asked == [1] * len(done) + [0]
+        assert batches == [1] * len(done) + [0]
         assert sum(done) == step_count(split, size)

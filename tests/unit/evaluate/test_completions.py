@@ -1,4 +1,4 @@
-"""Which documents are completed, and the words that a page has for what the models wrote."""
+"""Which documents are completed, and a page's text of completions."""
 
 import json
 from pathlib import Path
@@ -18,8 +18,8 @@ def test_beginnings_and_completions_fit_the_sequence_and_the_document(tokens: li
     assert chosen.prompt_length + chosen.completion_length <= length
     assert max(chosen.prompt_length, chosen.completion_length) <= TOKENS
     long = [
-        place
-        for place, count in enumerate(tokens)
+        index
+        for index, count in enumerate(tokens)
         if chosen.prompt_length and count >= chosen.prompt_length + chosen.completion_length
     ]
     assert chosen.shape == (min(DOCUMENTS, len(long)), chosen.completion_length)
@@ -36,7 +36,7 @@ END, PADDING, NO_TOKEN = 0, 1, 400
 def examples(tmp_path: Path) -> Path:
     """Two documents of 8 bytes, a token each."""
     alphabet = ["<end>", "<pad>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = Tokenizer(models.BPE(vocab={letter: place for place, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<end>", "<pad>"])
@@ -53,7 +53,7 @@ def ids(examples: Path, text: str) -> list[int]:
 
 
 def test_words_stand_beside_those_of_the_data_up_to_the_end_of_the_text(examples: Path) -> None:
-    found = completed(
+    completions = completed(
         examples,
         {
             "teacher.completions": np.array([ids(examples, "blue"), ids(examples, "cars")], dtype=np.float64),
@@ -62,15 +62,15 @@ def test_words_stand_beside_those_of_the_data_up_to_the_end_of_the_text(examples
             "student.nll": np.zeros(2),
         },
     )
-    assert [(one.document, one.beginning) for one in found] == [(0, "one"), (1, "<b>c")]
-    assert found[0].texts == {"data": "red", "teacher": "blue", "student": "no", "control": "not measured"}
-    assert found[1].texts["student"] == "(the text ends)"
-    assert found[1].texts["data"].startswith("ats")
-    assert found[1].texts["data"].isprintable()
+    assert [(completion.document, completion.beginning) for completion in completions] == [(0, "one"), (1, "<b>c")]
+    assert completions[0].texts == {"data": "red", "teacher": "blue", "student": "no", "control": "not measured"}
+    assert completions[1].texts["student"] == "(the text ends)"
+    assert completions[1].texts["data"].startswith("ats")
+    assert completions[1].texts["data"].isprintable()
 
 
 SEEN: list[tuple[list[int | str], str]] = [
-    # What a model wrote, as ids and bytes, and what a reader is told.
+    # A model's answer, as ids and bytes, and the text on the page.
     (["b", "l", "u", "e"], "blue"),
     (["n", "o", END, "x"], "no"),
     ([END, "x", "x", "x"], "(the text ends)"),
@@ -85,11 +85,11 @@ SEEN: list[tuple[list[int | str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrote", "told"), SEEN)
-def test_a_text_is_said_to_end_where_a_model_ends_it(examples: Path, wrote: list[int | str], told: str) -> None:
-    tokens = [each if isinstance(each, int) else ids(examples, each)[0] for each in wrote]
-    found = completed(examples, {"student.completions": np.array([tokens, tokens], dtype=np.float64)})
-    assert found[0].texts["student"] == told
+@pytest.mark.parametrize(("wrote", "expected"), SEEN)
+def test_a_text_ends_where_a_model_ends_it(examples: Path, wrote: list[int | str], expected: str) -> None:
+    tokens = [token if isinstance(token, int) else ids(examples, token)[0] for token in wrote]
+    completions = completed(examples, {"student.completions": np.array([tokens, tokens], dtype=np.float64)})
+    assert completions[0].texts["student"] == expected
 
 
 def test_pictures_are_not_completed(examples: Path) -> None:

@@ -21,14 +21,14 @@ def rules(verdict):
 
 
 @pytest.fixture(scope="module")
-def good(images, measured):
+def approvable(images, measured):
     """A student that passes everything; to be copied before it is changed."""
     arrays = images(900, {"teacher": 0.97, "student": 0.969})
     return measured(arrays, "image-classification"), arrays
 
 
-def test_a_good_student_is_approved(good):
-    verdict = decide(*good, Gate(), "accuracy")
+def test_a_student_that_meets_every_rule_is_approved(approvable):
+    verdict = decide(*approvable, Gate(), "accuracy")
     assert verdict["approved"]
     assert list(rules(verdict)) == ["measured", "quality-against-teacher", "quality-against-trivial", "size", "latency"]
     assert verdict["cautions"] == []
@@ -65,8 +65,8 @@ def test_a_worse_champion_does_not_hide_a_better_teacher_and_the_other_way_round
         assert failed == [f"quality-against-{failing}"]
 
 
-def test_a_student_too_large_or_too_slow_fails(good):
-    measures, arrays = copy.deepcopy(good)
+def test_a_student_too_large_or_too_slow_fails(approvable):
+    measures, arrays = copy.deepcopy(approvable)
     measures["models"]["student"]["bytes"] = 2 * measures["models"]["teacher"]["bytes"]
     measures["models"]["student"]["latency"]["ratio_to_teacher"] = 1.01
     verdict = decide(measures, arrays, Gate(), "accuracy")
@@ -90,7 +90,7 @@ def test_a_small_test_set_says_that_it_is_small(images, measured):
     assert "16.11 points" in quality["detail"]
 
 
-def test_a_test_set_that_sufficed_is_not_said_to_be_small(images, measured):
+def test_a_sufficient_test_set_is_not_called_small(images, measured):
     """It is power that it lacks, and an interval beyond the margin, on either side, had none of that need."""
     for accuracy, passes in ((1.0, True), (0.1, False)):
         arrays = images(40, {"teacher": 0.8, "student": accuracy})
@@ -119,7 +119,7 @@ def remove(*path):
     return change
 
 
-def put(value, *path):
+def with_value(value, *path):
     def change(measures, arrays):
         target = measures
         for key in path[:-1]:
@@ -152,23 +152,23 @@ def in_words(array):
 QUALITY = {"quality-against-teacher", "quality-against-trivial"}
 FAULTS = {
     "no models": (remove("models"), {"measured", "size", "latency"}),
-    "models that are no mapping": (put([1], "models"), {"measured", "size", "latency"}),
+    "models that are no mapping": (with_value([1], "models"), {"measured", "size", "latency"}),
     "no student": (remove("models", "student"), {"measured", "size", "latency"}),
     "no teacher": (remove("models", "teacher"), {"measured", "size", "latency"}),
     "no metric": (remove("models", "student", "metrics", "accuracy"), {"measured"}),
-    "a metric of null": (put(None, "models", "student", "metrics", "accuracy"), {"measured"}),
-    "a metric of NaN": (put(math.nan, "models", "teacher", "metrics", "accuracy"), {"measured"}),
-    "another metric's value": (put(0.5, "models", "student", "metrics", "accuracy"), {"measured"}),
-    "another number of examples": (put(7, "examples"), {"measured"}),
+    "a metric of null": (with_value(None, "models", "student", "metrics", "accuracy"), {"measured"}),
+    "a metric of NaN": (with_value(math.nan, "models", "teacher", "metrics", "accuracy"), {"measured"}),
+    "another metric's value": (with_value(0.5, "models", "student", "metrics", "accuracy"), {"measured"}),
+    "another number of examples": (with_value(7, "examples"), {"measured"}),
     "no bytes": (remove("models", "student", "bytes"), {"size"}),
-    "bytes of the teacher null": (put(None, "models", "teacher", "bytes"), {"size"}),
-    "zero bytes": (put(0, "models", "student", "bytes"), {"size"}),
+    "bytes of the teacher null": (with_value(None, "models", "teacher", "bytes"), {"size"}),
+    "zero bytes": (with_value(0, "models", "student", "bytes"), {"size"}),
     "no latency": (remove("models", "student", "latency"), {"latency"}),
-    "a latency of NaN": (put(math.nan, "models", "teacher", "latency", "median_ms"), {"latency"}),
-    "an infinite latency": (put(math.inf, "models", "teacher", "latency", "median_ms"), {"latency"}),
-    "a latency in words": (put("fast", "models", "student", "latency", "median_ms"), {"latency"}),
+    "a latency of NaN": (with_value(math.nan, "models", "teacher", "latency", "median_ms"), {"latency"}),
+    "an infinite latency": (with_value(math.inf, "models", "teacher", "latency", "median_ms"), {"latency"}),
+    "a latency in words": (with_value("fast", "models", "student", "latency", "median_ms"), {"latency"}),
     "a latency that was not compared": (remove("models", "student", "latency", "ratio_to_teacher"), {"latency"}),
-    "a ratio of NaN": (put(math.nan, "models", "student", "latency", "ratio_to_teacher"), {"latency"}),
+    "a ratio of NaN": (with_value(math.nan, "models", "student", "latency", "ratio_to_teacher"), {"latency"}),
     "no results of the student": (without_array("student.correct"), {"measured", *QUALITY}),
     "no results of the teacher": (without_array("teacher.correct"), {"measured", "quality-against-teacher"}),
     "no weights": (without_array("weights.tokens"), {"measured", *QUALITY}),
@@ -177,7 +177,7 @@ FAULTS = {
     "NaN of the trivial predictor": (with_array("trivial.correct", nan_at_5), {"quality-against-trivial"}),
     "unpaired": (with_array("teacher.correct", lambda array: array[1:]), {"measured", "quality-against-teacher"}),
     "words": (with_array("student.correct", in_words), {"measured", *QUALITY}),
-    "a champion without results": (put({}, "models", "champion"), {"measured", "quality-against-champion"}),
+    "a champion without results": (with_value({}, "models", "champion"), {"measured", "quality-against-champion"}),
     "a champion without measures": (
         lambda measures, arrays: arrays.update({"champion.correct": arrays["teacher.correct"]}),
         {"measured"},
@@ -186,8 +186,8 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("change", "failing"), FAULTS.values(), ids=FAULTS)
-def test_what_is_missing_fails_its_rule_and_says_so(good, change, failing):
-    measures, arrays = copy.deepcopy(good)
+def test_a_missing_measurement_fails_its_rule_and_is_named(approvable, change, failing):
+    measures, arrays = copy.deepcopy(approvable)
     change(measures, arrays)
     verdict = decide(measures, arrays, Gate(), "accuracy")
     assert not verdict["approved"]
@@ -251,24 +251,24 @@ def test_a_student_shifted_down_beyond_the_margin_fails(correct, margin, beyond)
 )
 def test_a_wider_margin_never_turns_a_pass_into_a_failure(pairs, margin, wider, metric):
     teacher, student = np.array(pairs, dtype=float).T
-    narrow, wide = (quality_of(teacher, student, metric, one)["passed"] for one in (margin, margin + wider))
+    narrow, wide = (quality_of(teacher, student, metric, allowed)["passed"] for allowed in (margin, margin + wider))
     assert wide or not narrow
 
 
 @settings(deadline=None, max_examples=5)
 @given(st.randoms(use_true_random=False))
-def test_the_order_of_examples_does_not_change_what_was_observed(images, random):
+def test_the_order_of_examples_does_not_change_the_observed_difference(images, random):
     arrays = images(40, {"teacher": 0.9, "student": 0.8})
     order = random.sample(range(40), 40)
     first, second = (
-        rules(decide({}, one, Gate(), "accuracy"))["quality-against-teacher"]["observed"]
-        for one in (arrays, {name: array[order] for name, array in arrays.items()})
+        rules(decide({}, ordered, Gate(), "accuracy"))["quality-against-teacher"]["observed"]
+        for ordered in (arrays, {name: array[order] for name, array in arrays.items()})
     )
     assert first == pytest.approx(second, abs=1e-12)
 
 
 @pytest.mark.parametrize(("count", "approved"), [(2, False), (50, False), (188, False), (189, True)])
-def test_models_that_agree_on_few_examples_are_not_known_to_agree(images, measured, count, approved):
+def test_models_that_agree_on_few_examples_are_not_proved_to_agree(images, measured, count, approved):
     """The score interval of no difference at all: 3.84 / (189 + 3.84) is just below 0.02."""
     arrays = images(count, {"teacher": 1.1, "student": 1.1})
     verdict = decide(measured(arrays, "image-classification"), arrays, Gate(margin=0.02), "accuracy")
@@ -287,7 +287,7 @@ def test_few_documents_with_a_small_loss_do_not_rule_out_a_large_one(texts, meas
     assert rules(verdict)["quality-against-teacher"]["passed"] == approved
 
 
-def test_what_the_teacher_was_worth_is_told(images, measured):
+def test_the_teachers_benefit_is_reported(images, measured):
     arrays = images(600, {"teacher": 0.97, "student": 0.969, "control": 0.95})
     verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
     expected = 100 * (arrays["student.correct"].mean() - arrays["control.correct"].mean())
@@ -300,7 +300,7 @@ AGAINST_CONTROL = "quality-against-control"
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 120), st.integers(0, 120), st.floats(0.6, 0.99))
-def test_a_student_is_refused_exactly_where_its_control_is_known_to_be_better(images, measured, wins, losses, sure):
+def test_a_student_is_refused_exactly_where_its_control_is_proved_better(images, measured, wins, losses, sure):
     """Of right and wrong answers McNemar's test decides, without an interval: (losses - wins)^2 / (losses + wins)."""
     arrays = images(400, {"teacher": 0.9, "student": 0.9})
     arrays |= {name.replace("student", "control"): array for name, array in arrays.items() if "student" in name}
@@ -319,16 +319,18 @@ def worse_than_control(texts, measured, candidate="student", teacher=1.0):
     return decide(measured(arrays, "causal-lm"), arrays, Gate(margin=0.99), "bits_per_byte", around)
 
 
-def test_a_student_worse_than_its_control_is_rejected_and_told_what_to_change(texts, measured):
+def test_a_student_worse_than_its_control_is_rejected_with_advice(texts, measured):
     """The margin lets it pass, and no other rule is against it."""
     verdict = worse_than_control(texts, measured, teacher=2.1)
     assert [name for name, rule in rules(verdict).items() if not rule["passed"]] == [AGAINST_CONTROL]
     assert verdict["headline"].startswith("rejected by quality-against-control")
-    said = " ".join(verdict["advice"])
-    assert all(part in said for part in ("weights and the temperature", "longer", "better teacher", "register.control"))
+    advice = " ".join(verdict["advice"])
+    assert all(
+        part in advice for part in ("weights and the temperature", "longer", "better teacher", "register.control")
+    )
 
 
-def test_the_control_in_the_student_s_place_is_judged_and_named(texts, measured):
+def test_a_control_instead_of_the_student_is_judged_and_named(texts, measured):
     verdict = worse_than_control(texts, measured, candidate="control", teacher=2.1)
     assert verdict["approved"]
     assert verdict["advice"] == []
@@ -363,14 +365,14 @@ def test_a_difference_that_one_document_carries_shows_nobody_to_be_worse(texts, 
     json.dumps(verdict, allow_nan=False)
 
 
-def test_nothing_is_decided_by_the_calibration_error(good):
-    verdict = decide(*good, Gate(), "calibration_error")
+def test_nothing_is_decided_by_the_calibration_error(approvable):
+    verdict = decide(*approvable, Gate(), "calibration_error")
     detail = rules(verdict)["quality-against-teacher"]["detail"]
     assert not verdict["approved"]
     assert detail.startswith("Not passed, because no interval of the calibration error is reliable")
 
 
-def test_what_the_teacher_was_worth_is_said_in_a_word(images, measured):
+def test_the_teachers_benefit_is_summarised_in_a_word(images, measured):
     for control, word in ((0.9, "better"), (0.969, "no clear difference"), (1.1, "worse")):
         arrays = images(600, {"teacher": 0.97, "student": 0.969, "control": control})
         verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
@@ -414,8 +416,8 @@ def test_text_is_compared_with_a_unigram_model(texts, measured):
 
 
 @pytest.mark.parametrize(("minimum", "passed"), [(0.9, True), (0.965, False), (0.99, False)])
-def test_the_worse_end_of_the_student_s_interval_has_to_reach_the_minimum(good, minimum, passed):
-    rule = rules(decide(*good, Gate(minimum=minimum), "accuracy"))["minimum"]
+def test_the_worse_end_of_the_student_s_interval_has_to_reach_the_minimum(approvable, minimum, passed):
+    rule = rules(decide(*approvable, Gate(minimum=minimum), "accuracy"))["minimum"]
     assert rule["passed"] is passed
     assert rule["interval"][0] < 0.969 < rule["interval"][1]
 
@@ -423,14 +425,14 @@ def test_the_worse_end_of_the_student_s_interval_has_to_reach_the_minimum(good, 
 def test_for_bits_per_byte_the_minimum_is_the_most(texts, measured):
     arrays = texts(100, {"teacher": 2.0, "student": 2.0})
     measures = measured(arrays, "causal-lm")
-    found = measures["models"]["student"]["metrics"]["bits_per_byte"]
+    observed = measures["models"]["student"]["metrics"]["bits_per_byte"]
     for factor, passed in ((1.2, True), (1.0, False), (0.8, False)):
-        verdict = decide(measures, arrays, Gate(minimum=factor * found), "bits_per_byte")
+        verdict = decide(measures, arrays, Gate(minimum=factor * observed), "bits_per_byte")
         assert rules(verdict)["minimum"]["passed"] is passed
 
 
-def test_what_was_not_measured_reaches_no_minimum(good):
-    measures, arrays = copy.deepcopy(good)
+def test_an_unmeasured_metric_reaches_no_minimum(approvable):
+    measures, arrays = copy.deepcopy(approvable)
     del arrays["student.correct"]
     rule = rules(decide(measures, arrays, Gate(minimum=0.1), "accuracy"))["minimum"]
     assert rule["detail"].startswith("Not passed, because ")

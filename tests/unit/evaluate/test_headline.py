@@ -7,27 +7,27 @@ GOOD, BAD = Rule("size", passed=True, detail=""), Rule("latency", passed=False, 
 
 
 @pytest.mark.parametrize(
-    ("metric", "margin", "said"),
+    ("metric", "margin", "margins"),
     [
         ("bits_per_byte", 0.6, "within 60 % of its teacher by bits per byte"),
         ("accuracy", 0.025, "within 2.5 points of its teacher by accuracy"),
         ("nll", 0.02, "within 2 % of its teacher by negative log-likelihood"),
     ],
 )
-def test_approved_is_never_said_without_the_margin(metric, margin, said):
+def test_approved_never_stands_without_the_margin(metric, margin, margins):
     alone = headline([GOOD], metric, margin, "student", compared=False)
-    assert alone == f"approved: {said}; not compared with what you serve: no version has the alias champion"
+    assert alone == f"approved: {margins}; not compared with what you serve: no version has the alias champion"
     assert headline([GOOD], metric, margin, "student", compared=True) == (
-        f"approved: {said.replace('its teacher', 'its teacher and of the champion')}"
+        f"approved: {margins.replace('its teacher', 'its teacher and of the champion')}"
     )
 
 
 def test_a_rejection_names_its_rules():
-    found = headline([GOOD, BAD], "accuracy", 0.02, "student", compared=True)
-    assert found == "rejected by latency"
+    text = headline([GOOD, BAD], "accuracy", 0.02, "student", compared=True)
+    assert text == "rejected by latency"
 
 
 def test_a_champion_that_could_not_be_measured_is_no_missing_one():
     problem = Rule("quality-against-champion", passed=False, detail="")
-    found = headline([problem], "accuracy", 0.02, "control", compared=False)
-    assert found == "control, trained without the teacher: rejected by quality-against-champion"
+    text = headline([problem], "accuracy", 0.02, "control", compared=False)
+    assert text == "control, trained without the teacher: rejected by quality-against-champion"

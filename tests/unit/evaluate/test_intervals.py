@@ -35,8 +35,8 @@ def test_at_the_ends_of_the_paired_interval_the_score_statistic_is_the_quantile(
         def unlikely(lost, difference=difference):
             won = lost + difference
             shares = (won, lost, 1 - won - lost)
-            seen = (wins, losses, count - wins - losses)
-            return -sum(n * math.log(p) for n, p in zip(seen, shares, strict=True) if n)
+            counts = (wins, losses, count - wins - losses)
+            return -sum(n * math.log(p) for n, p in zip(counts, shares, strict=True) if n)
 
         bounds = (max(0, -difference) + 1e-12, (1 - difference) / 2 - 1e-12)
         lost = scipy.optimize.minimize_scalar(unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-12}).x
@@ -53,8 +53,8 @@ def test_a_loss_of_the_margin_passes_no_more_often_than_promised(differing):
     for wins in range(25):
         for losses in range(40):
             if -paired_score(wins, losses, count, 0.95)[0] <= margin:
-                rest = [wins, losses, count - wins - losses]
-                passed += scipy.stats.multinomial.pmf(rest, count, [*shares, 1 - sum(shares)])
+                counts = [wins, losses, count - wins - losses]
+                passed += scipy.stats.multinomial.pmf(counts, count, [*shares, 1 - sum(shares)])
     assert 0.01 < passed < 0.026
 
 
@@ -63,7 +63,7 @@ pairs = st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 200)).f
 
 @settings(deadline=None, max_examples=200)
 @given(pairs, st.floats(0.6, 0.999))
-def test_the_paired_interval_mirrors_narrows_and_holds_what_was_observed(three, confidence):
+def test_the_paired_interval_mirrors_narrows_and_contains_the_observed_difference(three, confidence):
     wins, losses, _ = three
     count = sum(three)
     low, high = paired_score(wins, losses, count, confidence)
@@ -108,18 +108,18 @@ def compared(arrays, metric="bits_per_byte", resamples=10_000):
 def reference(student, teacher, tokens):
     """The four intervals of sum(student) / sum(teacher) - 1, each written out: percentile, studentised, t, alike."""
 
-    def found(mine, theirs):
+    def ratio_of(mine, theirs):
         ratio = mine.sum() / theirs.sum() - 1
         residuals = mine - theirs - ratio * theirs
         # the sandwich estimator of a regression through the origin, clustered by document
         return ratio, residuals, math.sqrt((residuals**2).sum()) / theirs.sum()
 
     count, generator = len(student), np.random.default_rng(1)
-    ratio, residuals, error = found(student, teacher)
+    ratio, residuals, error = ratio_of(student, teacher)
     distances, studentised = [], []
     for _ in range(10_000):
         rows = generator.integers(0, count, count)
-        again, _, its_error = found(student[rows], teacher[rows])
+        again, _, its_error = ratio_of(student[rows], teacher[rows])
         distances.append(again - ratio)
         studentised.append((again - ratio) / its_error)
     percentile = np.quantile(distances, [0.025, 0.975])
@@ -137,14 +137,14 @@ def reference(student, teacher, tokens):
 def test_the_interval_of_a_ratio_is_the_widest_of_four_written_out(spread, share):
     arrays = losing_text(120, spread, share)
     observed, low, high = reference(arrays["student.nll"], arrays["teacher.nll"], arrays["weights.tokens"])
-    seen = compared(arrays)
-    assert seen.observed == pytest.approx(observed)
-    assert (seen.low, seen.high) == pytest.approx((low, high), abs=MONTE_CARLO * (high - low))
+    difference = compared(arrays)
+    assert difference.observed == pytest.approx(observed)
+    assert (difference.low, difference.high) == pytest.approx((low, high), abs=MONTE_CARLO * (high - low))
 
 
 def test_the_interval_of_a_ratio_holds_scipy_s_percentile_and_bca_intervals(texts):
     arrays = texts(120, {"teacher": 2.3, "student": 2.4})
-    seen = compared(arrays)
+    difference = compared(arrays)
     for method in ("percentile", "BCa"):
         result = scipy.stats.bootstrap(
             (arrays["student.nll"], arrays["teacher.nll"]),
@@ -154,9 +154,9 @@ def test_the_interval_of_a_ratio_holds_scipy_s_percentile_and_bca_intervals(text
             n_resamples=5000,
             rng=np.random.default_rng(1),
         )
-        slack = MONTE_CARLO * (seen.high - seen.low)
-        assert seen.low <= result.confidence_interval.low + slack
-        assert seen.high >= result.confidence_interval.high - slack
+        slack = MONTE_CARLO * (difference.high - difference.low)
+        assert difference.low <= result.confidence_interval.low + slack
+        assert difference.high >= result.confidence_interval.high - slack
 
 
 @pytest.mark.parametrize(("spread", "share"), [(0.0, 0.1), (1.5, 0.1)])
@@ -171,14 +171,14 @@ def test_swapping_the_models_mirrors_the_interval():
     swapped = dict(arrays)
     for part in ("nll", "correct"):
         swapped[f"student.{part}"], swapped[f"teacher.{part}"] = arrays[f"teacher.{part}"], arrays[f"student.{part}"]
-    one, other = compared(arrays, "accuracy"), compared(swapped, "accuracy")
-    assert (other.low, other.high) == pytest.approx((-one.high, -one.low))
-    assert other.smallest == pytest.approx(one.smallest)
+    forward, backward = compared(arrays, "accuracy"), compared(swapped, "accuracy")
+    assert (backward.low, backward.high) == pytest.approx((-forward.high, -forward.low))
+    assert backward.smallest == pytest.approx(forward.smallest)
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.1, 5), st.floats(0.5, 20))
-def test_what_both_models_gain_alike_changes_no_comparison(nats, factor):
+def test_a_gain_of_both_models_changes_no_comparison(nats, factor):
     arrays = losing_text(60, 0.7, 0.3)
     shifted, scaled = dict(arrays), dict(arrays)
     for role in ("student", "teacher"):
@@ -206,9 +206,9 @@ def test_one_losing_document_does_not_say_how_much_is_lost():
     arrays = losing_text(50, 0.0, 1.0)
     arrays["student.nll"] = arrays["teacher.nll"].copy()
     arrays["student.nll"][7] *= 1.2
-    seen = compared(arrays)
-    assert seen.high == math.inf
-    assert seen.few == "too few test examples carry the difference to tell how large it is"
+    difference = compared(arrays)
+    assert difference.high == math.inf
+    assert difference.few == "too few test examples carry the difference to tell how large it is"
 
 
 def test_models_that_answer_alike_do_not_differ():
@@ -223,8 +223,8 @@ def test_the_effective_number_is_between_one_and_all(weights):
 
 
 def test_the_smallest_detectable_loss_is_detected_in_80_percent_of_test_sets():
-    seen = np.random.default_rng(0).normal(smallest_detectable(0.3, 0.95), 0.3, 20_000)
-    assert np.mean(seen - Z * 0.3 > 0) == pytest.approx(0.8, abs=0.01)
+    differences = np.random.default_rng(0).normal(smallest_detectable(0.3, 0.95), 0.3, 20_000)
+    assert np.mean(differences - Z * 0.3 > 0) == pytest.approx(0.8, abs=0.01)
 
 
 def test_the_smallest_detectable_loss_of_a_simulated_test_set_is_detected_that_often():

@@ -29,14 +29,14 @@ def test_each_model_is_timed_on_its_own_inputs():
     shapes = {"teacher": [], "champion": []}
     modules = {role: nn.Identity() for role in shapes}
     for role, module in modules.items():
-        module.register_forward_hook(lambda _, given, __, role=role: shapes[role].append(tuple(given[0].shape)))
+        module.register_forward_hook(lambda _, inputs, __, role=role: shapes[role].append(tuple(inputs[0].shape)))
     rounds(modules, {"teacher": torch.zeros(2, 4), "champion": torch.zeros(2, 8)}, 1, lambda: None)
     assert (set(shapes["teacher"]), set(shapes["champion"])) == ({(2, 4)}, {(2, 8)})
 
 
 def test_the_summary_is_in_milliseconds_and_inputs_a_second(monkeypatch):
-    taken = iter([9.0] * WARM_UP + [0.001, 0.004, 0.002])
-    monkeypatch.setattr(timing, "_seconds", lambda module, inputs: next(taken))
+    durations = iter([9.0] * WARM_UP + [0.001, 0.004, 0.002])
+    monkeypatch.setattr(timing, "_seconds", lambda module, inputs: next(durations))
     timed = rounds({"teacher": nn.Identity()}, {"teacher": torch.zeros(8, 1)}, 3, lambda: None)["teacher"]
     assert latency(timed, timed, 8) == {
         "batch_size": 8,

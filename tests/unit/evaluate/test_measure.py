@@ -102,14 +102,14 @@ def text_examples(tmp_path):
 def run(tmp_path, folders, examples, recipe, records=None):
     out = tmp_path / "measures"
     out.mkdir()
-    seen = []
+    reports = []
     digests = {role: role[0] * 64 for role in folders}
 
     def tell(done, total, unit):
-        seen.append((done, total, unit))
+        reports.append((done, total, unit))
 
     measure(folders, digests, examples, recipe, out, "cpu", tell, records)
-    assert seen[-1] == (len(seen), len(seen), "batches")
+    assert reports[-1] == (len(reports), len(reports), "batches")
     return json.loads((out / "measures.json").read_text()), dict(np.load(out / "per_example.npz"))
 
 
@@ -127,22 +127,22 @@ def test_images_are_measured_as_by_hand(tmp_path, image_examples):
     assert student["flops"] == 2 * 16 * 3
     assert student["latency"]["batch_size"] == 1
     assert arrays["student.nll"].sum() == pytest.approx(30 * student["metrics"]["nll"])
-    assert [(one["slice"], one["examples"]) for one in measures["slices"]] == [(label, 10) for label in LABELS]
-    mean = sum(one["student"] for one in measures["slices"]) / 3
+    assert [(row["slice"], row["examples"]) for row in measures["slices"]] == [(label, 10) for label in LABELS]
+    mean = sum(row["student"] for row in measures["slices"]) / 3
     assert mean == pytest.approx(student["metrics"]["accuracy"])
     counts = np.zeros((3, 3), dtype=int)
     np.add.at(counts, (labels.numpy(), logits.argmax(dim=1).numpy()), 1)
     assert measures["confusion"] == {"labels": LABELS, "counts": counts.tolist()}
     assert measures["hardware"]["torch"] == torch.__version__
-    assert arrays["trivial.correct"].sum() == 10, "the trivial predictor says what was most frequent in training"
+    assert arrays["trivial.correct"].sum() == 10, "the trivial predictor gives the most frequent label in training"
 
 
 def test_a_champion_of_another_image_size_is_measured_on_images_of_its_own(tmp_path, image_examples):
     (tmp_path / "records").mkdir()
     grey = [PictureFile.new("L", (9, 9), 8 * n) for n in range(30)]
     streams = [io.BytesIO() for _ in grey]
-    for one, stream in zip(grey, streams, strict=True):
-        one.save(stream, "PNG")
+    for picture, stream in zip(grey, streams, strict=True):
+        picture.save(stream, "PNG")
     write(
         tmp_path / "records" / "records.parquet",
         [Record(f"{n:064}", "test", LABELS[n % 3], stream.getvalue()) for n, stream in enumerate(streams)],
@@ -173,7 +173,7 @@ def test_text_is_measured_as_by_hand(tmp_path, text_examples):
     assert metrics["bits_per_byte"] == pytest.approx(total / math.log(2) / arrays["weights.bytes"].sum(), rel=1e-5)
     assert measures["confusion"] is None
     assert measures["slices"][0]["slice"] == "shortest quarter: 0 to 8 bytes"
-    assert sum(one["examples"] for one in measures["slices"]) == measures["examples"] == 8
+    assert sum(row["examples"] for row in measures["slices"]) == measures["examples"] == 8
 
 
 def test_a_model_completes_the_same_beginnings_as_by_hand(tmp_path, text_examples):
@@ -197,13 +197,13 @@ def test_a_model_completes_the_same_beginnings_as_by_hand(tmp_path, text_example
 
 SMALL = {"d_model": 8, "num_layers": 1, "attention_heads": 2, "ffn_dim": 8, "tie_word_embeddings": False}
 XGLM = {"type": "xglm", "config": SMALL}
-"""Adds sines in fp32, whatever its weights are in."""
+"""Adds sines in fp32, for weights of any precision."""
 
 
 @pytest.mark.parametrize("role", ["teacher", "student", "champion"])
 def test_a_model_that_does_not_compute_in_the_precision_is_named(tmp_path, text_examples, role):
     models = {"teacher": EMBEDDING, "student": EMBEDDING, "champion": EMBEDDING} | {role: XGLM}
-    folders = {each: saved(tmp_path / each, model, TEXT, 0) for each, model in models.items()}
+    folders = {role: saved(tmp_path / role, model, TEXT, 0) for role, model in models.items()}
     sections = {"teacher": {"model": models["teacher"], "train": {"steps": 1}}, "evaluate": {"precision": "bf16"}}
     recipe = recipe_for("causal-lm", models["student"], **sections)
     with pytest.raises(InputError, match=rf"^evaluate\.precision: bf16: the {role} does not compute in it \(.*fp32$"):
@@ -213,22 +213,22 @@ def test_a_model_that_does_not_compute_in_the_precision_is_named(tmp_path, text_
 def test_the_recipes_stride_is_how_far_windows_of_text_move(tmp_path, text_examples):
     model = {"type": "llama", "config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}}
     folders = {role: saved(tmp_path / role, model, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
-    found = {}
+    arrays = {}
     for stride in (None, 6, 1):
         (tmp_path / str(stride)).mkdir()
         recipe = recipe_for("causal-lm", model, teacher={"model": model, "train": {"steps": 1}})
         recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"stride": stride})})
-        found[stride] = run(tmp_path / str(stride), folders, text_examples, recipe)[1]
-    assert all(np.array_equal(found[None][name], found[6][name]) for name in found[None])
+        arrays[stride] = run(tmp_path / str(stride), folders, text_examples, recipe)[1]
+    assert all(np.array_equal(arrays[None][name], arrays[6][name]) for name in arrays[None])
     text = np.load(text_examples / "test.tokens.npy").astype(np.int64)
     begin, end = np.load(text_examples / "test.offsets.npy")[4:6]
     network, expected = loaded(folders["student"]), 0.0
-    for place in range(begin, end):
-        inputs = torch.from_numpy(text[max(begin, place + 1 - 6) - 1 : place])[None]
+    for position in range(begin, end):
+        inputs = torch.from_numpy(text[max(begin, position + 1 - 6) - 1 : position])[None]
         logits = network(inputs).logits[0, -1].detach()
-        expected -= logits.log_softmax(dim=-1)[text[place]].item()
-    assert found[1]["student.nll"][4] == pytest.approx(expected, rel=1e-5)
-    assert found[1]["student.nll"][4] != pytest.approx(found[6]["student.nll"][4], rel=1e-4)
+        expected -= logits.log_softmax(dim=-1)[text[position]].item()
+    assert arrays[1]["student.nll"][4] == pytest.approx(expected, rel=1e-5)
+    assert arrays[1]["student.nll"][4] != pytest.approx(arrays[6]["student.nll"][4], rel=1e-4)
 
 
 def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, image_examples):
@@ -243,7 +243,7 @@ def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, ima
     assert measures["models"]["student"]["intervals"] == dict.fromkeys(recipe.metrics)
     assert measures["models"]["student"]["calibration"] == []
     assert measures["models"]["teacher"]["metrics"]["accuracy"] is not None
-    assert {one["student"] for one in measures["slices"]} == {None}
+    assert {row["student"] for row in measures["slices"]} == {None}
     assert not np.sum(measures["confusion"]["counts"]), "no answer is no answer for the first label"
     assert not decide(measures, arrays, recipe.gate, recipe.gate_metric)["approved"]
 
@@ -264,8 +264,8 @@ def test_measuring_again_gives_the_same_numbers(tmp_path, text_examples):
     folders = {role: saved(tmp_path / role, EMBEDDING, TEXT, 0) for role in ("teacher", "student")}
     recipe = recipe_for("causal-lm")
     places = [tmp_path / "first", tmp_path / "second"]
-    for place in places:
-        place.mkdir()
+    for folder in places:
+        folder.mkdir()
     first, second = (run(place, folders, text_examples, recipe) for place in places)
     assert first[1].keys() == second[1].keys()
     assert all(np.array_equal(first[1][name], second[1][name]) for name in first[1])
@@ -295,14 +295,14 @@ def test_models_are_measured_in_the_recipes_precision(tmp_path, image_examples, 
         shutil.rmtree(image_examples)
         examples = request.getfixturevalue("text_examples")
     folders = {role: saved(tmp_path / role, model, facts, seed) for seed, role in enumerate(("teacher", "student"))}
-    found = {}
+    losses = {}
     for precision in ("fp32", "bf16"):
         evaluate = {"batch_size": 7, "latency": {"repeats": 3}, "precision": precision}
         measures, arrays = run(tmp_path, folders, examples, recipe_for(task, evaluate=evaluate))
         shutil.rmtree(tmp_path / "measures")
         assert measures["hardware"]["precision"] == precision
-        found[precision] = arrays["student.nll"]
-    exact, rounded = found["fp32"], found["bf16"]
+        losses[precision] = arrays["student.nll"]
+    exact, rounded = losses["fp32"], losses["bf16"]
     assert not np.array_equal(exact, rounded)
     tokens = arrays["weights.tokens"]
     assert np.all(np.abs(rounded - exact) <= 2**-6 * (np.abs(exact) + tokens))

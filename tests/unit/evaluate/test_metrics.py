@@ -92,16 +92,16 @@ def test_the_order_of_examples_does_not_matter(order):
         assert measured(shuffled, name) == pytest.approx(measured(arrays, name), rel=1e-12)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_single_value_that_is_no_number_leaves_the_metric_unmeasured(bad):
+@pytest.mark.parametrize("invalid", [math.nan, math.inf])
+def test_a_single_value_that_is_no_number_leaves_the_metric_unmeasured(invalid):
     arrays = arrays_of(*classifier())
-    arrays["student.nll"][7] = bad
+    arrays["student.nll"][7] = invalid
     assert measured(arrays, "nll") is None
     assert measured(arrays, "perplexity") is None
     assert measured(arrays, "accuracy") is not None
 
 
-def test_what_is_missing_is_not_measured_and_spoils_nothing_else():
+def test_a_missing_array_leaves_only_its_metrics_unmeasured():
     arrays = arrays_of(*classifier())
     del arrays["student.confidence_sum"]
     assert measured(arrays, "calibration_error") is None

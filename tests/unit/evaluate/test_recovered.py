@@ -19,14 +19,14 @@ def test_the_ends_are_where_scipy_s_t_test_begins_to_reject(seed, count, share, 
     random = np.random.default_rng(seed)
     below = random.normal(1.0, 1.0, count)
     above = share * below + random.normal(0.0, 0.7, count)
-    found = fieller(above, below, confidence)
+    interval = fieller(above, below, confidence)
     rejects = ttest_1samp(below, 0.0).pvalue < 1 - confidence
-    assert (found is not None) == rejects
-    if found is None:
+    assert (interval is not None) == rejects
+    if interval is None:
         return
-    low, high = found
+    low, high = interval
     assert low <= above.sum() / below.sum() <= high
-    for end in found:
+    for end in interval:
         assert ttest_1samp(above - end * below, 0.0).pvalue == pytest.approx(1 - confidence, rel=1e-4)
     assert ttest_1samp(above - (low + high) / 2 * below, 0.0).pvalue > 1 - confidence
     assume(high - low > 1e-6)
@@ -59,16 +59,16 @@ def test_the_interval_keeps_its_promise():
 def test_the_share_is_that_of_the_metric_s_own_values(kind, metric, values, images, texts):
     arrays = {"images": images, "texts": texts}[kind](500, values)
     bootstrap = Bootstrap(arrays, ROLES)
-    found = recovered(bootstrap, metric, 0.95)
-    of = {role: bootstrap.value(metric, role) for role in ROLES}
-    expected = (of["student"] - of["control"]) / (of["teacher"] - of["control"])
-    assert found["share"] == pytest.approx(expected)
-    low, high = found["interval"]
+    result = recovered(bootstrap, metric, 0.95)
+    values = {role: bootstrap.value(metric, role) for role in ROLES}
+    expected = (values["student"] - values["control"]) / (values["teacher"] - values["control"])
+    assert result["share"] == pytest.approx(expected)
+    low, high = result["interval"]
     assert low < expected < high
     tables = {role: columns(arrays, role) for role in ROLES}
     resampled = _bootstrapped(tables, METRICS[metric].ratio[0])
     assert (low, high) == pytest.approx(tuple(resampled), abs=0.25 * (high - low))
-    assert f"recovered {100 * expected:.0f} % of the gap" in found["detail"]
+    assert f"recovered {100 * expected:.0f} % of the gap" in result["detail"]
 
 
 def _bootstrapped(tables, part):
@@ -89,7 +89,7 @@ def test_without_a_better_teacher_there_was_no_gap_to_recover(images, teacher):
     assert recovered(Bootstrap(arrays, ROLES), "accuracy", 0.95) == {"share": None, "interval": None, "detail": NO_GAP}
 
 
-def test_what_was_not_measured_has_no_share(images):
+def test_an_unmeasured_model_has_no_share(images):
     arrays = images(500, {"teacher": 0.97, "student": 0.9})
     assert recovered(Bootstrap(arrays, ROLES), "accuracy", 0.95) is None
     arrays = images(500, {"teacher": 0.97, "student": 0.9, "control": 0.8})
@@ -99,6 +99,6 @@ def test_what_was_not_measured_has_no_share(images):
 
 def test_a_student_worse_than_its_control_has_a_share_below_zero(images):
     arrays = images(800, {"teacher": 0.97, "student": 0.7, "control": 0.8})
-    found = recovered(Bootstrap(arrays, ROLES), "accuracy", 0.95)
-    assert found["share"] < 0
-    assert "recovered −" in found["detail"]
+    result = recovered(Bootstrap(arrays, ROLES), "accuracy", 0.95)
+    assert result["share"] < 0
+    assert "recovered −" in result["detail"]

@@ -43,7 +43,7 @@ def test_it_is_the_named_one_or_the_best(
     assert reference_teacher(recipe(metric, named), {"wide": {metric: wide}, "deep": {metric: deep}}) == best
 
 
-def test_its_results_get_the_role_of_the_teacher_and_others_keep_their_names() -> None:
+def test_its_results_get_the_role_of_the_teacher_and_other_roles_keep_their_names() -> None:
     measures: Any = {
         "reference": "deep",
         "models": {"wide": 1, "deep": 2, "student": 3},

@@ -84,7 +84,7 @@ def test_the_plots_are_saved_and_embedded(page):
         assert Image.open(io.BytesIO(content)).width == 1728
 
 
-def test_the_page_says_what_was_decided_and_why(page):
+def test_the_page_gives_the_decision_and_its_reasons(page):
     text = page[1]
     for expected in (
         "Quality against the teacher",
@@ -101,7 +101,7 @@ def test_the_page_says_what_was_decided_and_why(page):
     assert re.search(r"<title>digits: (approved|rejected)</title>", text)
 
 
-def test_what_has_to_be_known_first_stands_above_the_rules(tmp_path, images, measured):
+def test_cautions_come_before_the_rules(tmp_path, images, measured):
     arrays = images(600, {"teacher": 0.97, "student": 0.93, "control": 0.99})
     text = written(tmp_path, arrays, measured(arrays, "image-classification"))
     caution = "The control, which was trained without the teacher, is better than the student."
@@ -110,7 +110,7 @@ def test_what_has_to_be_known_first_stands_above_the_rules(tmp_path, images, mea
     assert "&lt; 0" in text
 
 
-def test_an_end_that_is_not_known_is_not_shown(tmp_path, texts, measured):
+def test_an_unknown_end_is_not_shown(tmp_path, texts, measured):
     arrays = texts(50, {"teacher": 2.3, "student": 2.3})
     arrays["student.nll"] = arrays["teacher.nll"].copy()
     arrays["student.nll"][7] *= 1.2
@@ -138,7 +138,7 @@ def test_names_cannot_become_markup(tmp_path, images, measured):
     parsed(text)
 
 
-def test_what_was_not_measured_is_said_and_not_drawn(tmp_path, images, measured):
+def test_an_unmeasured_metric_is_reported_and_not_drawn(tmp_path, images, measured):
     arrays = images(50, {"teacher": 0.98, "student": 0.97})
     for name in [name for name in arrays if name.startswith("student.")]:
         arrays[name][0] = np.nan
@@ -240,7 +240,7 @@ def page_of(folder, arrays, measures, around, margin=0.02):
     return html.unescape((folder / "report.html").read_text(encoding="utf-8"))
 
 
-def test_a_student_that_its_control_beats_is_shown_with_what_to_change(tmp_path, images, measured):
+def test_a_student_that_its_control_beats_is_shown_with_advice(tmp_path, images, measured):
     arrays = images(600, {"teacher": 0.97, "student": 0.7, "control": 0.8})
     measures = measured(arrays, "image-classification")
     text = page_of(tmp_path, arrays, measures, Circumstances(judged=12), margin=0.5)
@@ -267,23 +267,23 @@ def test_a_champion_of_another_origin_is_compared_though_it_has_no_measures(tmp_
     assert "its size and speed were not measured" in text
 
 
-def test_without_a_gap_the_report_says_so(tmp_path, images, measured):
+def test_the_report_says_when_there_is_no_gap(tmp_path, images, measured):
     arrays = images(600, {"teacher": 0.8, "student": 0.8, "control": 0.8})
     text = page_of(tmp_path, arrays, measured(arrays, "image-classification"), Circumstances())
     assert "There was no gap to recover" in text
 
 
-def test_what_registration_finds_has_its_place_in_a_report_and_is_only_text(page):
+def test_the_evidence_of_registration_has_a_section_in_a_report_and_is_only_text(page):
     from understudy.registry import evidence
 
-    found = {"examples": 32, "predictions": 1234, "largest_difference": 1e-6, "largest_share_of_tolerance": 0.01}
-    paragraph = evidence.served({"pyfunc": found, "transformers": found, "note": "<b>a note</b>"})
+    figures = {"examples": 32, "predictions": 1234, "largest_difference": 1e-6, "largest_share_of_tolerance": 0.01}
+    paragraph = evidence.served({"pyfunc": figures, "transformers": figures, "note": "<b>a note</b>"})
     text = page[1]
-    whole = evidence.report_with(text, paragraph)
-    parsed(whole)
-    assert (text.count("What is served"), whole.count("What is served")) == (0, 1)
-    assert "32 test examples with 1,234 predictions" in whole
-    assert "&lt;b&gt;a note" in whole
+    complete = evidence.report_with(text, paragraph)
+    parsed(complete)
+    assert (text.count("What is served"), complete.count("What is served")) == (0, 1)
+    assert "32 test examples with 1,234 predictions" in complete
+    assert "&lt;b&gt;a note" in complete
     assert "was not scored when it was registered: its model was measured in shards" in evidence.served(
         evidence.UNSCORED
     )
@@ -317,10 +317,10 @@ ANY = st.text(min_size=1) | st.sampled_from([EVIL, '"><img src=x onerror=alert(1
 @settings(max_examples=15, deadline=None)
 @given(words=st.lists(ANY, min_size=11, max_size=11), task=st.sampled_from(["image-classification", "causal-lm"]))
 def test_no_word_of_the_data_becomes_markup(words, task, tmp_path_factory, confused):
-    """Labels, texts, paths, licences: the page has the same tags and attributes, whatever they are."""
+    """Labels, texts, paths, licences: the page has the same tags and attributes, for any values of them."""
     folder = tmp_path_factory.mktemp("evil")
     arrays, measures = confused
-    labels, name = [f"{word}{place}" for place, word in enumerate(words[:3])], f"{words[7]}!"
+    labels, name = [f"{word}{index}" for index, word in enumerate(words[:3])], f"{words[7]}!"
     evil = Example(7, "3f2a9c81d0e4", "aGVsbG8=", words[4], words[5], "1", "2")
     pages = []
     for run, answers, example, completion, data in (
@@ -342,14 +342,14 @@ def test_no_word_of_the_data_becomes_markup(words, task, tmp_path_factory, confu
     assert [name for name, _ in attacked.attributes] == [name for name, _ in plain.attributes]
 
 
-def test_the_page_says_when_by_what_and_of_what_data(tmp_path, confused):
+def test_the_page_gives_the_time_the_version_and_the_data(tmp_path, confused):
     text = page_about(tmp_path, *confused, ORIGIN, [EXAMPLE])
     assert "judged 2026-11-28 06:40 UTC · run digits-1 · understudy 0.1.0" in text
     assert re.search(r"licence</th><td>mit</td>", text)
     assert "not known" in page_about(tmp_path, *confused, Origin("now", "run", "tool", {"source": "digits"}), [])
 
 
-def test_mistakes_are_in_a_matrix_and_told_the_most_frequent_first(tmp_path, confused):
+def test_mistakes_are_in_a_matrix_with_the_most_frequent_first(tmp_path, confused):
     arrays, measures = confused
     text = page_about(tmp_path, arrays, measures, ORIGIN, [])
     rows = re.findall(r"<tr><th>(\w)</th>(.*?)</tr>", text.split('class="matrix"')[1].split("</table>")[0])
@@ -367,13 +367,13 @@ def test_mistakes_are_in_a_matrix_and_told_the_most_frequent_first(tmp_path, con
     assert mistakes(None) == []
 
 
-def test_a_worst_picture_is_shown_with_its_label_and_what_the_models_say(tmp_path, confused):
+def test_a_worst_picture_is_shown_with_its_label_and_the_models_answers(tmp_path, confused):
     text = page_about(tmp_path, *confused, ORIGIN, [EXAMPLE])
     assert "data:image/png;base64,aGVsbG8=" in text
     assert "<b>a label</b><br>student 0.52 bits per byte<br>teacher 0.31" in text
 
 
-def test_what_the_models_write_stands_below_what_the_data_has(tmp_path, confused):
+def test_completions_stand_below_the_data(tmp_path, confused):
     text = page_about(tmp_path, *confused, ORIGIN, [], [COMPLETED])
     rows = re.findall(r"<tr><th[^>]*>(.*?)</th><td>(.*?)</td></tr>", text.split("How the models go on")[1])
     assert rows[:3] == [

@@ -8,9 +8,9 @@ from understudy.evaluate.results import by_label, by_length, quality, slices
 
 def test_quality_has_values_inside_their_intervals(texts):
     arrays = texts(100, {"teacher": 2.3, "student": 2.4})
-    found = quality(arrays, ["teacher", "student"], ["bits_per_byte", "accuracy"])
-    assert list(found) == ["teacher", "student"]
-    for model in found.values():
+    results = quality(arrays, ["teacher", "student"], ["bits_per_byte", "accuracy"])
+    assert list(results) == ["teacher", "student"]
+    for model in results.values():
         for name, value in model["metrics"].items():
             low, high = model["intervals"][name]
             assert low < value < high
@@ -18,17 +18,17 @@ def test_quality_has_values_inside_their_intervals(texts):
 
 
 def test_one_example_has_values_and_no_intervals(images):
-    found = quality(images(1, {"student": 1.0}), ["student"], ["accuracy"])["student"]
-    assert found["metrics"] == {"accuracy": 1.0}
-    assert found["intervals"] == {"accuracy": None}
+    results = quality(images(1, {"student": 1.0}), ["student"], ["accuracy"])["student"]
+    assert results["metrics"] == {"accuracy": 1.0}
+    assert results["intervals"] == {"accuracy": None}
 
 
 def test_slices_hold_each_example_once(images):
     arrays = images(90, {"student": 0.8})
     labels = np.arange(90) % 2
-    found = slices(arrays, ["student"], "accuracy", by_label(labels, ["even", "odd", "never"]))
-    assert [(one["slice"], one["examples"]) for one in found] == [("even", 45), ("odd", 45)]
-    assert found[0]["student"] == pytest.approx(arrays["student.correct"][labels == 0].mean())
+    rows = slices(arrays, ["student"], "accuracy", by_label(labels, ["even", "odd", "never"]))
+    assert [(row["slice"], row["examples"]) for row in rows] == [("even", 45), ("odd", 45)]
+    assert rows[0]["student"] == pytest.approx(arrays["student.correct"][labels == 0].mean())
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 10])

@@ -25,8 +25,8 @@ class Sighted(nn.Module):
     """Predicts from all tokens that it was given so far: which it was given can be read off its logits."""
 
     def forward(self, inputs):
-        seen = nn.functional.one_hot(inputs, VOCABULARY).double().cumsum(dim=1)
-        return torch.sin(seen @ torch.arange(VOCABULARY**2).reshape(VOCABULARY, VOCABULARY).double())
+        counts = nn.functional.one_hot(inputs, VOCABULARY).double().cumsum(dim=1)
+        return torch.sin(counts @ torch.arange(VOCABULARY**2).reshape(VOCABULARY, VOCABULARY).double())
 
 
 class Says(nn.Module):
@@ -44,8 +44,8 @@ def scored(net, split, size):
     module = Says(net)
     scores = Scores(len(split.tokens))
     for batch in split.batches(size):
-        found = predicted(module, batch, CPU)
-        scores.add(found.examples, found.nll, found.correct, found.confidence)
+        results = predicted(module, batch, CPU)
+        scores.add(results.examples, results.nll, results.correct, results.confidence)
     return scores
 
 
@@ -122,29 +122,29 @@ def test_every_token_is_counted_once_with_the_context_that_the_stride_leaves(
     stride = data.draw(st.integers(1, length))
     split = Documents(folder, length, EOS, stride)
     begins = np.load(folder / "test.offsets.npy")
-    seen = []
+    predicted_tokens = []
     for batch in split.batches(size):
         assert batch.inputs.shape[1] <= length
         for targets, examples in zip(batch.targets, batch.examples, strict=True):
             counted = np.flatnonzero(examples >= 0)
             document = examples[counted[0]]
             assert np.array_equal(counted, np.arange(counted[0], counted[-1] + 1))
-            seen += [(document, target) for target in targets[counted]]
+            predicted_tokens += [(document, target) for target in targets[counted]]
             context = counted[0]
             assert context == 0 or context >= length - stride
             assert context + len(counted) <= begins[document + 1] - begins[document]
     expected = [(number, token) for number, text in enumerate(texts) for token in [*text, EOS]]
-    assert sorted(seen) == sorted(expected)
+    assert sorted(predicted_tokens) == sorted(expected)
     assert split.batch_count(size) == len(list(split.batches(size)))
 
 
 def test_a_shorter_stride_gives_more_context_and_the_whole_length_the_old_windows(tmp_path):
     write_documents(tmp_path, [[1, 2, 3, 4, 5, 6]])
-    whole, half = (next(Documents(tmp_path, 4, EOS, stride).batches(9)) for stride in (4, 2))
-    assert whole.inputs.tolist() == [[0, 1, 2, 3], [4, 5, 6, 4]]
-    assert whole.examples.tolist() == [[0, 0, 0, 0], [0, 0, 0, -1]]
-    assert half.inputs.tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [3, 4, 5, 6]]
-    assert half.examples.tolist() == [[0, 0, 0, 0], [-1, -1, 0, 0], [-1, -1, -1, 0]]
+    full_stride, half_stride = (next(Documents(tmp_path, 4, EOS, stride).batches(9)) for stride in (4, 2))
+    assert full_stride.inputs.tolist() == [[0, 1, 2, 3], [4, 5, 6, 4]]
+    assert full_stride.examples.tolist() == [[0, 0, 0, 0], [0, 0, 0, -1]]
+    assert half_stride.inputs.tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [3, 4, 5, 6]]
+    assert half_stride.examples.tolist() == [[0, 0, 0, 0], [-1, -1, 0, 0], [-1, -1, -1, 0]]
 
 
 def test_predictions_agree_with_torch():
@@ -156,10 +156,10 @@ def test_predictions_agree_with_torch():
     assert torch.equal(correct.bool(), logits.argmax(dim=-1) == targets)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_logits_that_are_no_numbers_are_no_prediction(bad):
+@pytest.mark.parametrize("invalid", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_no_prediction(invalid):
     logits = torch.zeros(3, 4)
-    logits[1, 2] = bad
+    logits[1, 2] = invalid
     for values in predictions(logits, torch.tensor([0, 0, 0])):
         assert values.isnan().tolist() == [False, True, False]
 
@@ -195,7 +195,7 @@ def test_documents_give_full_windows_for_timing_however_short_they_are(tmp_path)
 def test_padding_is_in_no_confusion_matrix() -> None:
     inputs = np.array([[1, 2, 0], [2, 0, 0]])
     targets, examples = np.array([[1, 1, 0], [2, 0, 0]]), np.array([[0, 0, -1], [1, -1, -1]])
-    found = predicted(Says(nn.Embedding.from_pretrained(torch.eye(3))), Batch(inputs, targets, examples), CPU, 3)
-    assert found.confusion.tolist() == [[0, 0, 0], [0, 1, 1], [0, 0, 1]]
-    assert found.examples.tolist() == [0, 0, 1]
-    assert found.correct.tolist() == [1, 0, 1]
+    results = predicted(Says(nn.Embedding.from_pretrained(torch.eye(3))), Batch(inputs, targets, examples), CPU, 3)
+    assert results.confusion.tolist() == [[0, 0, 0], [0, 1, 1], [0, 0, 1]]
+    assert results.examples.tolist() == [0, 0, 1]
+    assert results.correct.tolist() == [1, 0, 1]

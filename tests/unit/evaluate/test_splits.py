@@ -32,10 +32,11 @@ def records(tmp_path):
     """Ten images, of which every other is for the test."""
     folder = tmp_path / "records"
     folder.mkdir()
-    contents = sorted((encoded(seed) for seed in range(10)), key=lambda one: hashlib.sha256(one).hexdigest())
+    contents = sorted((encoded(seed) for seed in range(10)), key=lambda content: hashlib.sha256(content).hexdigest())
     splits = ("train", "test")
     rows = [
-        Record(hashlib.sha256(one).hexdigest(), splits[n % 2], "ab"[n // 2 % 2], one) for n, one in enumerate(contents)
+        Record(hashlib.sha256(content).hexdigest(), splits[n % 2], "ab"[n // 2 % 2], content)
+        for n, content in enumerate(contents)
     ]
     write(folder / "records.parquet", rows)
     return folder, [Content(row.split, row.label, row.content) for row in rows if row.split == "test"]
@@ -56,9 +57,9 @@ def model(**changes):
 
 def test_a_model_of_this_runs_shape_sees_the_examples_and_needs_no_records(tmp_path, examples):
     models = {role: model() for role in ("teacher", "student", "champion")}
-    with splits_by_role(models, examples, None, tmp_path) as found:
-        assert all(np.array_equal(split.inputs, found["teacher"].inputs) for split in found.values())
-        assert len(found["teacher"].tokens) == 5
+    with splits_by_role(models, examples, None, tmp_path) as splits:
+        assert all(np.array_equal(split.inputs, splits["teacher"].inputs) for split in splits.values())
+        assert len(splits["teacher"].tokens) == 5
 
 
 @pytest.mark.parametrize("image", [{"size": 8, "channels": 1}, {"size": 4, "channels": 3}, {"size": 2, "channels": 1}])
@@ -69,10 +70,10 @@ def test_a_champion_of_another_shape_sees_the_same_records_as_its_own_run_would_
     write_images(records[1], ["a", "b"], Image(**image), ("test",), tmp_path / "its")
     models = {"teacher": model(), "champion": model(image=image)}
     (tmp_path / "scratch").mkdir()
-    with splits_by_role(models, examples, records[0], tmp_path / "scratch") as found:
-        np.testing.assert_array_equal(found["champion"].inputs, np.load(tmp_path / "its" / "test.images.npy"))
-        np.testing.assert_array_equal(found["champion"].labels, found["teacher"].labels)
-        assert found["teacher"].inputs.shape == (5, 1, 4, 4)
+    with splits_by_role(models, examples, records[0], tmp_path / "scratch") as splits:
+        np.testing.assert_array_equal(splits["champion"].inputs, np.load(tmp_path / "its" / "test.images.npy"))
+        np.testing.assert_array_equal(splits["champion"].labels, splits["teacher"].labels)
+        assert splits["teacher"].inputs.shape == (5, 1, 4, 4)
     assert list((tmp_path / "scratch").iterdir()) == []
 
 

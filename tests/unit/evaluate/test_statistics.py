@@ -30,24 +30,24 @@ def test_paired_differences_of_calibration_error_agree_with_scipy(images):
         n_resamples=3000,
         rng=np.random.default_rng(1),
     ).confidence_interval
-    seen = Bootstrap(arrays, ["student", "teacher"]).difference("calibration_error", "student", "teacher", 0.95)
+    interval = Bootstrap(arrays, ["student", "teacher"]).difference("calibration_error", "student", "teacher", 0.95)
     width = expected.high - expected.low
-    assert (seen.low, seen.high) == pytest.approx(tuple(expected), abs=1.5 * MONTE_CARLO * width)
+    assert (interval.low, interval.high) == pytest.approx(tuple(expected), abs=1.5 * MONTE_CARLO * width)
 
 
 def test_a_paired_interval_is_narrower_than_an_unpaired_one(texts):
     arrays = texts(150, {"teacher": 2.3, "student": 2.32})
     bootstrap = Bootstrap(arrays, ["teacher", "student"])
     low, high = bootstrap.interval("nll", "student", 0.95)
-    seen = bootstrap.difference("nll", "student", "teacher", 0.95)
-    assert (seen.high - seen.low) * bootstrap.value("nll", "teacher") < (high - low) / 3
+    interval = bootstrap.difference("nll", "student", "teacher", 0.95)
+    assert (interval.high - interval.low) * bootstrap.value("nll", "teacher") < (high - low) / 3
 
 
-def test_the_same_resamples_whatever_the_memory_allows(monkeypatch):
+def test_the_resamples_do_not_depend_on_free_memory(monkeypatch):
     table = np.random.default_rng(3).random((37, 5))
-    whole = resampled_sums(table, 200)
+    at_once = resampled_sums(table, 200)
     monkeypatch.setattr(statistics, "CELLS", 100)
-    np.testing.assert_allclose(resampled_sums(table, 200), whole, rtol=1e-13)
+    np.testing.assert_allclose(resampled_sums(table, 200), at_once, rtol=1e-13)
 
 
 def test_unusable_results_matter_only_when_they_are_asked_for(images):
@@ -78,7 +78,7 @@ def test_an_infinite_loss_was_measured(images, nll, words):
     for name in ("nll", "perplexity"):
         with pytest.raises(Unmeasured, match=f"^the student's .* {words}$"):
             bootstrap.value(name, "student")
-    alone = Bootstrap({name: each for name, each in arrays.items() if not name.startswith("student")}, ["teacher"])
+    alone = Bootstrap({name: array for name, array in arrays.items() if not name.startswith("student")}, ["teacher"])
     for role, name in (("student", "accuracy"), ("teacher", "accuracy"), ("teacher", "nll")):
         assert np.isfinite(bootstrap.interval(name, role, 0.95)).all()
     assert bootstrap.interval("nll", "teacher", 0.95) == alone.interval("nll", "teacher", 0.95)
@@ -114,7 +114,7 @@ def test_paired_differences_of_macro_f1_agree_with_scipy():
 
     def difference(rows):
         rows = rows.astype(int)
-        student, teacher = (macro_f1({"target": target[rows], "answer": one[rows]}) for one in answers)
+        student, teacher = (macro_f1({"target": target[rows], "answer": answer[rows]}) for answer in answers)
         return student - teacher
 
     expected = scipy.stats.bootstrap(
@@ -125,23 +125,28 @@ def test_paired_differences_of_macro_f1_agree_with_scipy():
         n_resamples=3000,
         rng=np.random.default_rng(1),
     )
-    seen = Bootstrap(arrays, ["student", "teacher"]).difference("macro_f1", "student", "teacher", 0.95)
-    assert seen.observed == pytest.approx(difference(np.arange(300)))
+    interval = Bootstrap(arrays, ["student", "teacher"]).difference("macro_f1", "student", "teacher", 0.95)
+    assert interval.observed == pytest.approx(difference(np.arange(300)))
     unseen = least_score(np.bincount(target).min(), 0.95) / 3 / 2  # of three labels, the rarest
     half = unseen + np.hypot(scipy.stats.t.ppf(0.975, 299) * expected.standard_error, unseen)
     low, high = expected.confidence_interval
     noise = 1.5 * MONTE_CARLO * (high - low)
-    assert seen.low == pytest.approx(min(low, seen.observed - half), abs=noise)
-    assert seen.high == pytest.approx(max(high, seen.observed + half), abs=noise)
+    assert interval.low == pytest.approx(min(low, interval.observed - half), abs=noise)
+    assert interval.high == pytest.approx(max(high, interval.observed + half), abs=noise)
 
 
-@pytest.mark.parametrize(("metric", "width"), [("macro_f1", 1), ("matthews", 2)])
-def test_models_that_agree_on_all_examples_are_not_known_to_be_equal(metric, width):
+@pytest.mark.parametrize(("metric", "width"), [("macro_f1", 1), ("balanced_accuracy", 1), ("matthews", 2)])
+def test_models_that_agree_on_all_examples_are_not_proved_equal(metric, width):
     arrays = answered(400, {"teacher": 0.9})
     arrays |= {f"student.{name}": arrays[f"teacher.{name}"] for name in ("answer", "correct")}
-    seen = Bootstrap(arrays, ["student", "teacher"]).difference(metric, "student", "teacher", 0.95)
+    interval = Bootstrap(arrays, ["student", "teacher"]).difference(metric, "student", "teacher", 0.95)
     end = width / 3 * least_score(np.bincount(arrays["weights.target"].astype(int)).min(), 0.95)
-    assert (seen.observed, seen.low, seen.high, seen.few) == (0, pytest.approx(-end), pytest.approx(end), "")
+    assert (interval.observed, interval.low, interval.high, interval.few) == (
+        0,
+        pytest.approx(-end),
+        pytest.approx(end),
+        "",
+    )
 
 
 def test_a_rare_label_is_too_few_examples_for_a_metric_of_answers():

@@ -10,8 +10,8 @@ from understudy.recipe import Gate
 from understudy.recipe.tasks import load
 
 
-def places(task: str, *given: Any) -> list[str]:
-    return [".".join(place) for place, _ in shortfalls(load(task), *given)]
+def places(task: str, *arguments: Any) -> list[str]:
+    return [".".join(path) for path, _ in shortfalls(load(task), *arguments)]
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
@@ -54,10 +54,12 @@ def test_metrics_of_sums_need_as_many_examples_as_the_gate_does() -> None:
 
 
 @given(others=st.integers(0, 60), more=st.integers(0, 200), confidence=st.sampled_from([0.8, 0.9, 0.95, 0.99, 0.999]))
-def test_what_could_be_told_is_where_the_gates_interval_leaves_out_0(others: int, more: int, confidence: float) -> None:
-    examples = max(others + more, 1)
-    assert (indistinct(others, examples, confidence, "image") == "") == (
-        paired_score(others, 0, examples, confidence)[0] > 0
+def test_a_difference_is_distinct_where_the_gates_interval_excludes_0(
+    disagreements: int, more: int, confidence: float
+) -> None:
+    examples = max(disagreements + more, 1)
+    assert (indistinct(disagreements, examples, confidence, "image") == "") == (
+        paired_score(disagreements, 0, examples, confidence)[0] > 0
     )
 
 

@@ -26,18 +26,18 @@ def texts(tmp_path):
 
 
 def test_images_get_the_shares_of_the_training_labels(images):
-    found = trivial.trivial_results(images)
+    results = trivial.trivial_results(images)
     shares = np.array([3, 4, 1]) / 8
-    assert found["trivial.nll"] == pytest.approx(-np.log(shares[[1, 0, 2, 1]]))
-    assert found["trivial.correct"].tolist() == [1, 0, 0, 1]
-    assert found["trivial.confidence_sum"].sum(axis=1) == pytest.approx(0.5)
+    assert results["trivial.nll"] == pytest.approx(-np.log(shares[[1, 0, 2, 1]]))
+    assert results["trivial.correct"].tolist() == [1, 0, 0, 1]
+    assert results["trivial.confidence_sum"].sum(axis=1) == pytest.approx(0.5)
 
 
 def test_documents_get_the_shares_of_the_training_tokens(texts):
-    found = trivial.trivial_results(texts)
+    results = trivial.trivial_results(texts)
     nll = -np.log(np.array([2, 3, 2, 1]) / 8)
-    assert found["trivial.nll"] == pytest.approx([nll[1] + nll[3] + nll[0], nll[0], 2 * nll[1] + nll[0]])
-    assert found["trivial.correct"].tolist() == [1, 0, 2]
+    assert results["trivial.nll"] == pytest.approx([nll[1] + nll[3] + nll[0], nll[0], 2 * nll[1] + nll[0]])
+    assert results["trivial.correct"].tolist() == [1, 0, 2]
 
 
 def test_its_results_are_those_of_a_model(texts):
@@ -48,8 +48,8 @@ def test_its_results_are_those_of_a_model(texts):
     assert value("calibration_error", arrays, "trivial") == pytest.approx(3 / 7 - 3 / 8)
 
 
-def test_the_same_whatever_is_looked_at_at_once(texts, monkeypatch):
-    whole = trivial.trivial_results(texts)
+def test_results_do_not_depend_on_the_size_of_pieces(texts, monkeypatch):
+    at_once = trivial.trivial_results(texts)
     monkeypatch.setattr(trivial, "CHUNK", 2)
     parts = trivial.trivial_results(texts)
-    assert all(np.allclose(whole[name], parts[name]) for name in whole)
+    assert all(np.allclose(at_once[name], parts[name]) for name in at_once)

@@ -53,12 +53,12 @@ def test_pictures_are_the_wrong_ones_with_the_least_likely_labels(
     student = np.array(nll)
     correct = (np.arange(len(nll)) % 4 == 0).astype(float)
     digests = recorded(folder, len(nll))
-    found = worst(folder, folder, {"student.nll": student, "teacher.nll": student / 2, "student.correct": correct})
+    examples = worst(folder, folder, {"student.nll": student, "teacher.nll": student / 2, "student.correct": correct})
     wrong = [number for number in range(len(nll)) if not correct[number] and not np.isnan(nll[number])]
-    assert [example.number for example in found] == sorted(wrong, key=lambda number: -nll[number])[:MOST]
+    assert [example.number for example in examples] == sorted(wrong, key=lambda number: -nll[number])[:MOST]
     images = np.load(folder / "test.images.npy")
-    assert [example.record for example in found] == [digests[example.number] for example in found]
-    for example in found:
+    assert [example.record for example in examples] == [digests[example.number] for example in examples]
+    for example in examples:
         shown = Image.open(io.BytesIO(base64.b64decode(example.picture)))
         assert SIDE <= shown.width <= max(2 * SIDE, LARGEST)
         assert np.array_equal(np.atleast_1d(shown.getpixel((0, 0))), images[example.number, :, 0, 0])
@@ -73,7 +73,7 @@ def test_texts_are_those_farthest_behind_the_teacher_and_only_their_beginnings(
 ) -> None:
     folder = tmp_path_factory.mktemp("examples")
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: place for place, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
     written = [document.encode("utf-8", "replace").decode() for document in documents]
@@ -87,23 +87,30 @@ def test_texts_are_those_farthest_behind_the_teacher_and_only_their_beginnings(
     drawn[1, ::10] = np.inf
     arrays: dict[str, Any] = {"student.nll": drawn[0], "teacher.nll": drawn[1], "weights.bytes": lengths}
     digests = recorded(folder, len(written))
-    found = worst(folder, folder, arrays)
-    assert [example.record for example in found] == [digests[example.number] for example in found]
-    known = [n for n in range(len(written)) if lengths[n] and np.isfinite(drawn[1][n])]
-    behind = {n: (drawn[0][n] - drawn[1][n]) / lengths[n] for n in known}
+    examples = worst(folder, folder, arrays)
+    assert [example.record for example in examples] == [digests[example.number] for example in examples]
+    comparable = [n for n in range(len(written)) if lengths[n] and np.isfinite(drawn[1][n])]
+    behind = {n: (drawn[0][n] - drawn[1][n]) / lengths[n] for n in comparable}
     expected = sorted((n for n in behind if behind[n] > 0), key=lambda n: -behind[n])[:MOST]
-    assert [example.number for example in found] == expected
-    for example in found:
+    assert [example.number for example in examples] == expected
+    for example in examples:
         assert example.text.replace("\n", "").isprintable()
         assert len(example.text) <= LETTERS + 2
-        whole = written[example.number]
-        plain = whole.isascii() and all(line.isprintable() and line == line.rstrip() for line in whole.split("\n"))
-        if plain and whole == whole.strip("\n") and "\n\n\n" not in whole and len(whole) < min(SHOWN, LETTERS):
-            assert example.text == whole, "line for line"
+        full_text = written[example.number]
+        plain = full_text.isascii() and all(
+            line.isprintable() and line == line.rstrip() for line in full_text.split("\n")
+        )
+        if (
+            plain
+            and full_text == full_text.strip("\n")
+            and "\n\n\n" not in full_text
+            and len(full_text) < min(SHOWN, LETTERS)
+        ):
+            assert example.text == full_text, "line for line"
         student = f"{drawn[0][example.number] / lengths[example.number] / np.log(2):.2f} bits"
         assert example.student.startswith(student.replace("inf", "infinitely many"))
 
 
-def test_what_was_not_measured_is_not_shown(tmp_path: Path) -> None:
+def test_an_unmeasured_example_is_not_shown(tmp_path: Path) -> None:
     pictures(tmp_path, 3, 8, 1)
     assert worst(tmp_path, tmp_path, {"teacher.nll": np.ones(3)}) == []

@@ -1,4 +1,4 @@
-"""What tests of jobs in a cluster share."""
+"""Fixtures shared by tests of jobs in a cluster."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Where jobs run, and what follows from it: chosen in one place, by the environment and the cluster's settings."""
+"""Where jobs run, and the consequences: chosen once, from the environment and the cluster's settings."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> settings.Cluster:
         ("trainjob", KubernetesPlatform(TRAINJOB)),
     ],
 )
-def test_the_environment_says_where_jobs_run(
+def test_the_environment_decides_where_jobs_run(
     monkeypatch: pytest.MonkeyPatch, name: str | None, chosen: Platform
 ) -> None:
     monkeypatch.delenv(LAUNCHER, raising=False)
@@ -134,7 +134,7 @@ def test_a_job_s_device_is_its_pool_s_or_its_task_s(monkeypatch: pytest.MonkeyPa
     assert chosen.job_device(Resources()) == "cuda"
 
 
-def test_here_a_job_computes_on_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_job_computes_on_the_available_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "device_here", lambda: "cuda")
     for setting, device in (("auto", "cuda"), ("cpu", "cpu")):
         resources = Resources(device=setting)  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def test_a_job_in_a_cluster_takes_the_cores_that_it_asks_for(
     assert LocalPlatform().cores(Resources(**resources)) == 7
 
 
-# What is printed
+# Output
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,11 @@ KFP = {
 def overlay(namespace: str, folder: Path) -> list[dict[str, Any]]:
     """What kustomize makes of the overlay that the docs have for a namespace."""
     blocks = re.findall(r"(?:^    .*\n)+", DOCS.read_text(), re.MULTILINE)
-    [block] = [one for one in blocks if f"namespace: {namespace}\n" in one and "resources: [../dev]" in one]
+    [block] = [
+        candidate
+        for candidate in blocks
+        if f"namespace: {namespace}\n" in candidate and "resources: [../dev]" in candidate
+    ]
     above = os.path.relpath(MANIFESTS, folder.resolve())
     text = re.sub("^    ", "", block, flags=re.MULTILINE)
     text = text.replace("[../dev]", f"[{above}/overlays/dev]").replace("../../components", f"{above}/components")
@@ -56,48 +60,50 @@ def namespace(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def made(namespace: str, tmp_path: Path) -> list[dict[str, Any]]:
+def resources(namespace: str, tmp_path: Path) -> list[dict[str, Any]]:
     return overlay(namespace, tmp_path)
 
 
-def test_everything_is_put_into_a_namespace_that_is_there_already(made: list[dict[str, Any]], namespace: str) -> None:
-    assert named(made, "Namespace") == {}, "deleting the overlay would delete it, with all that is in it"
-    assert {thing["metadata"].get("namespace", namespace) for thing in made} == {namespace}
-    bindings = [*named(made, "RoleBinding").values(), *named(made, "ClusterRoleBinding").values()]
+def test_everything_goes_into_an_existing_namespace(resources: list[dict[str, Any]], namespace: str) -> None:
+    assert named(resources, "Namespace") == {}, "deleting the overlay would delete it, with all that is in it"
+    assert {resource["metadata"].get("namespace", namespace) for resource in resources} == {namespace}
+    bindings = [*named(resources, "RoleBinding").values(), *named(resources, "ClusterRoleBinding").values()]
     assert "NAMESPACE" not in str(bindings)
 
 
-def test_the_account_of_kfps_tasks_has_the_rights_of_a_launcher(made: list[dict[str, Any]], namespace: str) -> None:
+def test_the_account_of_kfps_tasks_has_the_rights_of_a_launcher(
+    resources: list[dict[str, Any]], namespace: str
+) -> None:
     account = {"kind": "ServiceAccount", "name": ACCOUNTS[namespace], "namespace": namespace}
-    tasks = named(made, "RoleBinding")["understudy-tasks"]
+    tasks = named(resources, "RoleBinding")["understudy-tasks"]
     assert (tasks["subjects"], tasks["roleRef"]["name"]) == ([account], "understudy-pipeline")
-    bindings = named(made, "ClusterRoleBinding")
+    bindings = named(resources, "ClusterRoleBinding")
     assert account in bindings[f"understudy-nodes.{namespace}"]["subjects"]
     assert all(name.endswith(f".{namespace}") for name in bindings), "another namespace's binding is another one"
 
 
 def test_the_account_of_kfps_tasks_may_sign_in_to_mlflow_and_write_there(
-    made: list[dict[str, Any]], namespace: str
+    resources: list[dict[str, Any]], namespace: str
 ) -> None:
     """A task asks for a token of its own account, and the server takes that account for a writer of the team."""
     account = ACCOUNTS[namespace]
     granted = {
         (subject["kind"], subject["name"], subject["namespace"], tuple(rule.get("resourceNames", ())))
-        for binding in named(made, "RoleBinding").values()
+        for binding in named(resources, "RoleBinding").values()
         for subject in binding["subjects"]
-        for rule in named(made, "Role")[binding["roleRef"]["name"]]["rules"]
+        for rule in named(resources, "Role")[binding["roleRef"]["name"]]["rules"]
         if "serviceaccounts/token" in rule["resources"] and "create" in rule["verbs"]
     }
     assert granted == {("ServiceAccount", account, namespace, (account,))}, "its own and no other's"
-    [server] = named(made, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
+    [server] = named(resources, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
     [accounts] = [value["value"] for value in server["env"] if value["name"] == "UNDERSTUDY_ACCOUNTS"]
     writers = yaml.safe_load(accounts)["teams"]["understudy"]["writers"]
     assert f"system:serviceaccount:$(NAMESPACE):{account}" in writers
 
 
 @pytest.mark.parametrize("labels", KFP.values(), ids=KFP)
-def test_no_policy_is_about_pods_of_others(made: list[dict[str, Any]], labels: dict[str, str]) -> None:
-    for policy in named(made, "NetworkPolicy").values():
+def test_no_policy_selects_pods_of_kfp(resources: list[dict[str, Any]], labels: dict[str, str]) -> None:
+    for policy in named(resources, "NetworkPolicy").values():
         assert not matches(policy["spec"]["podSelector"], labels), policy["metadata"]["name"]
 
 
@@ -105,12 +111,12 @@ SERVICES = Peer({"app": "ml-pipeline"}, {"kubernetes.io/metadata.name": "kubeflo
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "port", "allowed"),
+    ("source", "target", "port", "allowed"),
     [
         *((DRIVER, SERVICES, port, True) for port in (8887, 8888, 8080, 9000, 8333)),
         (DRIVER, SERVICES, 3306, False),
         *((RANK, SERVICES, port, False) for port in (8888, 9000, 443)),
-        *((one, DNS, -53, True) for one in (DRIVER, RANK, MLFLOW)),
+        *((peer, DNS, -53, True) for peer in (DRIVER, RANK, MLFLOW)),
         (RANK, RANK, 40123, False),  # until the launcher opens the way for their job
         (DRIVER, MLFLOW, 5000, True),
         *((Peer(labels), MLFLOW, 5000, False) for labels in KFP.values() if "spark" not in labels.values()),
@@ -119,42 +125,44 @@ SERVICES = Peer({"app": "ml-pipeline"}, {"kubernetes.io/metadata.name": "kubeflo
     ],
 )
 def test_tasks_reach_kfp_and_ranks_nobody(
-    made: list[dict[str, Any]], one: Peer, other: Peer, port: int, allowed: bool
+    resources: list[dict[str, Any]], source: Peer, target: Peer, port: int, allowed: bool
 ) -> None:
-    policies = list(named(made, "NetworkPolicy").values())
-    asked = ("UDP", -port) if port < 0 else ("TCP", port)
+    policies = list(named(resources, "NetworkPolicy").values())
+    protocol_and_port = ("UDP", -port) if port < 0 else ("TCP", port)
 
-    def open_to(way: str, pod: Peer, peer: Peer) -> bool:
+    def open_to(direction: str, pod: Peer, peer: Peer) -> bool:
         """Without a default deny a pod that no policy isolates speaks to everybody."""
-        kind = way.capitalize()
+        kind = direction.capitalize()
         isolating = [
             policy
             for policy in policies
             if matches(policy["spec"]["podSelector"], pod.labels or {}) and kind in policy["spec"]["policyTypes"]
         ]
-        return not isolating or may(isolating, way, pod, peer, asked)
+        return not isolating or may(isolating, direction, pod, peer, protocol_and_port)
 
-    assert (open_to("egress", one, other) and open_to("ingress", other, one)) == allowed
+    assert (open_to("egress", source, target) and open_to("ingress", target, source)) == allowed
 
 
-def test_what_is_the_servers_alone_is_kept_from_jobs_here_too(made: list[dict[str, Any]]) -> None:
-    assert "understudy-jobs" in named(made, "ValidatingAdmissionPolicyBinding")
-    bound = named(made, "RoleBinding")["understudy-pipeline"]
+def test_jobs_cannot_use_the_servers_secrets_here_either(resources: list[dict[str, Any]]) -> None:
+    assert "understudy-jobs" in named(resources, "ValidatingAdmissionPolicyBinding")
+    bound = named(resources, "RoleBinding")["understudy-pipeline"]
     assert (bound["subjects"][0]["name"], bound["roleRef"]["name"]) == (PIPELINE, PIPELINE), "by it the policy goes"
 
 
-def test_the_network_policies_of_launchers_are_checked_here_too(made: list[dict[str, Any]], namespace: str) -> None:
+def test_the_network_policies_of_launchers_are_checked_here_too(
+    resources: list[dict[str, Any]], namespace: str
+) -> None:
     """By whom they are made is said by name; a namespace of KFP's has no label of ours by which it could be chosen."""
-    policy = named(made, "ValidatingAdmissionPolicy")["understudy-networks"]["spec"]
-    conditions = {one["name"]: one["expression"] for one in policy["matchConditions"]}
+    policy = named(resources, "ValidatingAdmissionPolicy")["understudy-networks"]["spec"]
+    conditions = {condition["name"]: condition["expression"] for condition in policy["matchConditions"]}
     assert {PIPELINE, ACCOUNTS[namespace]} <= set(re.findall("'([a-z-]+)'", conditions["made-by-a-launcher"]))
-    jobs = named(made, "ValidatingAdmissionPolicy")["understudy-jobs"]["spec"]["matchConditions"]
+    jobs = named(resources, "ValidatingAdmissionPolicy")["understudy-jobs"]["spec"]["matchConditions"]
     assert conditions["where-these-manifests-are"] == jobs[0]["expression"]
-    assert "matchResources" not in named(made, "ValidatingAdmissionPolicyBinding")["understudy-networks"]["spec"]
+    assert "matchResources" not in named(resources, "ValidatingAdmissionPolicyBinding")["understudy-networks"]["spec"]
 
 
 def test_in_a_profile_no_pod_has_a_proxy_beside_it(tmp_path: Path) -> None:
-    found = pods(overlay("team-a", tmp_path))
-    assert len(found) == 3
-    for pod in found:
+    templates = pods(overlay("team-a", tmp_path))
+    assert len(templates) == 3
+    for pod in templates:
         assert NO_SIDECAR.items() <= pod["metadata"]["labels"].items()

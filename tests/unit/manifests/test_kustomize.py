@@ -1,4 +1,4 @@
-"""What the manifests promise, read off what kustomize makes of them; the API server's own word is in tests/cluster."""
+"""Properties of the manifests as kustomize renders them; tests/cluster asks the API server."""
 
 import base64
 import shutil
@@ -41,19 +41,19 @@ def overlay(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return built(f"overlays/{request.param}")
 
 
-def pods(things: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = []
-    for thing in things:
-        spec = thing.get("spec", {})
-        if thing["kind"] == "CronJob":
+def pods(resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    templates = []
+    for resource in resources:
+        spec = resource.get("spec", {})
+        if resource["kind"] == "CronJob":
             spec = spec["jobTemplate"]["spec"]
         if "template" in spec and "containers" in spec["template"].get("spec", {}):
-            found.append(spec["template"])
-    return found
+            templates.append(spec["template"])
+    return templates
 
 
-def named(things: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
-    return {thing["metadata"]["name"]: thing for thing in things if thing["kind"] == kind}
+def named(resources: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {resource["metadata"]["name"]: resource for resource in resources if resource["kind"] == kind}
 
 
 def test_every_namespace_enforces_restricted(overlay: list[dict[str, Any]]) -> None:
@@ -85,8 +85,8 @@ def test_images_have_a_registry_and_a_tag_that_stays(overlay: list[dict[str, Any
         assert tag not in ("", "latest")
 
 
-def settings(things: list[dict[str, Any]]) -> Any:
-    return yaml.safe_load(named(things, "ConfigMap")[CONFIG]["data"]["cluster.yaml"])
+def settings(resources: list[dict[str, Any]]) -> Any:
+    return yaml.safe_load(named(resources, "ConfigMap")[CONFIG]["data"]["cluster.yaml"])
 
 
 def test_the_settings_are_read_as_every_step_reads_them(overlay: list[dict[str, Any]]) -> None:
@@ -102,7 +102,7 @@ def test_no_secret_is_written_down(path: str) -> None:
     assert not named(built(path), "Secret")
 
 
-def test_what_is_written_down_for_development_says_that_it_is_no_secret() -> None:
+def test_secrets_for_development_are_marked_as_such() -> None:
     for secret in named(built("overlays/dev"), "Secret").values():
         values = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
         assert {value for key, value in values.items() if key != "MLFLOW_TRACKING_USERNAME"} == {"only-for-development"}
@@ -111,15 +111,15 @@ def test_what_is_written_down_for_development_says_that_it_is_no_secret() -> Non
 # Accounts
 
 
-def server(things: list[dict[str, Any]]) -> dict[str, Any]:
-    container: dict[str, Any] = named(things, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"][0]
+def server(resources: list[dict[str, Any]]) -> dict[str, Any]:
+    container: dict[str, Any] = named(resources, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"][0]
     return container
 
 
 def test_every_secret_that_the_server_needs_is_brought_along(overlay: list[dict[str, Any]]) -> None:
     needed = {source["secretRef"]["name"] for source in server(overlay)["envFrom"]}
-    made = {thing["spec"]["target"]["name"] for thing in named(overlay, "ExternalSecret").values()}
-    assert made | named(overlay, "Secret").keys() == needed
+    provided = {secret["spec"]["target"]["name"] for secret in named(overlay, "ExternalSecret").values()}
+    assert provided | named(overlay, "Secret").keys() == needed
 
 
 def test_the_pipelines_pods_sign_in_with_a_token_and_no_secret(overlay: list[dict[str, Any]]) -> None:
@@ -128,7 +128,7 @@ def test_the_pipelines_pods_sign_in_with_a_token_and_no_secret(overlay: list[dic
     assert not named(overlay, "Secret").keys() & SECRETS.keys()
 
 
-def test_the_servers_pod_has_a_token_to_ask_whose_others_are(overlay: list[dict[str, Any]]) -> None:
+def test_the_servers_pod_has_a_token_for_reviewing_tokens(overlay: list[dict[str, Any]]) -> None:
     pod = named(overlay, "Deployment")["mlflow"]["spec"]["template"]["spec"]
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("mlflow", True)
     binding = named(overlay, "ClusterRoleBinding")["understudy-token-reviews"]
@@ -137,7 +137,7 @@ def test_the_servers_pod_has_a_token_to_ask_whose_others_are(overlay: list[dict[
     assert (rule["resources"], rule["verbs"]) == (["tokenreviews"], ["create"])
 
 
-def test_the_admins_password_is_known_to_the_server_alone(overlay: list[dict[str, Any]]) -> None:
+def test_only_the_server_has_the_admins_password(overlay: list[dict[str, Any]]) -> None:
     for pod in pods(overlay):
         labels = pod.get("metadata", {}).get("labels", {}).values()
         if "mlflow" not in labels:
@@ -156,21 +156,21 @@ def test_the_accounts_of_an_overlay_are_those_that_its_pods_have(
     overlay: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (namespace,) = named(overlay, "Namespace")
-    [given] = [value["value"] for value in server(overlay)["env"] if value["name"] == teams.SETTING]
-    monkeypatch.setenv(teams.SETTING, given.replace("$(NAMESPACE)", namespace))
+    [setting] = [value["value"] for value in server(overlay)["env"] if value["name"] == teams.SETTING]
+    monkeypatch.setenv(teams.SETTING, setting.replace("$(NAMESPACE)", namespace))
     [team] = teams.read().teams.values()
     of_kfp = {f"system:serviceaccount:{namespace}:{name}" for name in doctor_accounts.KFP}
     assert team.writers - of_kfp == {f"system:serviceaccount:{namespace}:{submission.ACCOUNT}"}
-    [job] = [thing for thing in built("promotions") if thing["kind"] == "Job"]
-    where, pod = job["metadata"]["namespace"], job["spec"]["template"]["spec"]
-    assert team.reviewers == {f"system:serviceaccount:{where}:{pod['serviceAccountName']}"}
+    [job] = [resource for resource in built("promotions") if resource["kind"] == "Job"]
+    job_namespace, pod = job["metadata"]["namespace"], job["spec"]["template"]["spec"]
+    assert team.reviewers == {f"system:serviceaccount:{job_namespace}:{pod['serviceAccountName']}"}
     assert {"name": "mlflow", **pod_token.VOLUME} in pod["volumes"]
 
 
-def test_the_server_keeps_its_accounts_and_is_asked_for_its_health(overlay: list[dict[str, Any]]) -> None:
-    found = server(overlay)
-    assert found["command"] == ["python", "-m", "understudy_server.app"]
-    assert found["readinessProbe"]["httpGet"]["path"] == "/health"
+def test_the_server_has_accounts_and_a_readiness_probe(overlay: list[dict[str, Any]]) -> None:
+    container = server(overlay)
+    assert container["command"] == ["python", "-m", "understudy_server.app"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/health"
 
 
 def test_the_pipeline_may_read_no_secret_and_the_ranks_nothing(overlay: list[dict[str, Any]]) -> None:
@@ -178,7 +178,9 @@ def test_the_pipeline_may_read_no_secret_and_the_ranks_nothing(overlay: list[dic
         for rule in role["rules"]:
             assert not {"secrets", "*"} & {*rule["resources"], *rule["verbs"], *rule["apiGroups"]}
     bound = [named(overlay, kind) for kind in ("RoleBinding", "ClusterRoleBinding")]
-    subjects = {subject["name"] for found in bound for binding in found.values() for subject in binding["subjects"]}
+    subjects = {
+        subject["name"] for bindings in bound for binding in bindings.values() for subject in binding["subjects"]
+    }
     assert subjects == {submission.ACCOUNT, "mlflow"}
 
 
@@ -227,17 +229,19 @@ def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     return all(labels.get(term["key"]) in term["values"] for term in selector.get("matchExpressions", ()))
 
 
-def is_meant(peer: Peer, written: dict[str, Any]) -> bool:
+def rule_matches(peer: Peer, written: dict[str, Any]) -> bool:
     """Whether a peer is one of those that a rule names."""
     if peer.labels is None or "ipBlock" in written:
         block, address = written.get("ipBlock"), ip_address(peer.address)
         within = block is not None and address in ip_network(block["cidr"])
         return within and not any(address in ip_network(hole) for hole in block.get("except", ()))
-    there = matches(written["namespaceSelector"], peer.namespace) if "namespaceSelector" in written else peer.is_ours
-    return there and matches(written.get("podSelector", {}), peer.labels)
+    in_namespace = (
+        matches(written["namespaceSelector"], peer.namespace) if "namespaceSelector" in written else peer.is_ours
+    )
+    return in_namespace and matches(written.get("podSelector", {}), peer.labels)
 
 
-def may(policies: list[dict[str, Any]], way: str, pod: Peer, peer: Peer, port: tuple[str, int]) -> bool:
+def may(policies: list[dict[str, Any]], direction: str, pod: Peer, peer: Peer, port: tuple[str, int]) -> bool:
     """Whether a pod's side of a connection is allowed; somebody else's always is."""
     if not pod.is_ours:
         return True
@@ -245,54 +249,56 @@ def may(policies: list[dict[str, Any]], way: str, pod: Peer, peer: Peer, port: t
         assert pod.labels is not None
         if not matches(policy["spec"]["podSelector"], pod.labels):
             continue
-        for rule in policy["spec"].get(way, ()):
-            peers = rule.get("from" if way == "ingress" else "to")
-            ports = [(one["protocol"], one["port"]) for one in rule.get("ports", ())]
-            if (peers is None or any(is_meant(peer, one) for one in peers)) and (not ports or port in ports):
+        for rule in policy["spec"].get(direction, ()):
+            peers = rule.get("from" if direction == "ingress" else "to")
+            ports = [(entry["protocol"], entry["port"]) for entry in rule.get("ports", ())]
+            if (peers is None or any(rule_matches(peer, entry) for entry in peers)) and (not ports or port in ports):
                 return True
     return False
 
 
-def asked(port: int) -> tuple[str, int]:
+def protocol_and_port(port: int) -> tuple[str, int]:
     """A negative number is a port of UDP."""
     return ("UDP", -port) if port < 0 else ("TCP", port)
 
 
 def of_launchers() -> list[dict[str, Any]]:
-    """What launchers make beside the manifests, of jobs with several nodes; an evaluation has one."""
+    """The policies that launchers create for jobs with several nodes; an evaluation has one node."""
     return [network.render(identity, None) for identity in (TEACHER, DISTILL)]
 
 
-def may_speak(things: list[dict[str, Any]], one: Peer, other: Peer, port: int) -> bool:
-    policies = [*named(things, "NetworkPolicy").values(), *of_launchers()]
+def may_speak(resources: list[dict[str, Any]], source: Peer, target: Peer, port: int) -> bool:
+    policies = [*named(resources, "NetworkPolicy").values(), *of_launchers()]
     assert any(policy["spec"]["podSelector"] == {} for policy in policies), "denied by default"
-    return may(policies, "egress", one, other, asked(port)) and may(policies, "ingress", other, one, asked(port))
+    return may(policies, "egress", source, target, protocol_and_port(port)) and may(
+        policies, "ingress", target, source, protocol_and_port(port)
+    )
 
 
 EVERYBODY = (DRIVER, FETCHER, CLEANUP, RANK, MEASURING, MLFLOW, OTHER)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "port", "allowed"),
+    ("source", "target", "port", "allowed"),
     [
         (RANK, RANK, 40123, True),
         (RANK, SAME_AGAIN, 40123, True),
         (RANK, OTHER_RANK, 40123, False),
         (OTHER_RANK, RANK, 29500, False),
-        *((MEASURING, one, 40123, False) for one in (RANK, MEASURING, DRIVER, OUTSIDE, PROXY)),
+        *((MEASURING, peer, 40123, False) for peer in (RANK, MEASURING, DRIVER, OUTSIDE, PROXY)),
         (UNKNOWN_RANK, RANK, 40123, False),
-        *((one, MLFLOW, 5000, True) for one in (DRIVER, FETCHER)),
-        *((one, MLFLOW, 5000, False) for one in (RANK, OTHER, CLEANUP, MEASURING)),
-        *((one, RANK, 40123, False) for one in (OTHER, MLFLOW, DRIVER, FETCHER)),
+        *((peer, MLFLOW, 5000, True) for peer in (DRIVER, FETCHER)),
+        *((peer, MLFLOW, 5000, False) for peer in (RANK, OTHER, CLEANUP, MEASURING)),
+        *((peer, RANK, 40123, False) for peer in (OTHER, MLFLOW, DRIVER, FETCHER)),
         (RANK, DRIVER, 80, False),
-        *((one, DNS, port, True) for one in EVERYBODY for port in (53, -53)),
+        *((peer, DNS, port, True) for peer in EVERYBODY for port in (53, -53)),
         (RANK, DNS, 443, False),
-        *((one, ON_THE_NODE, port, True) for one in (DRIVER, RANK, MLFLOW) for port in (53, -53)),
-        *((one, ON_THE_NODE, 80, False) for one in (RANK, DRIVER, FETCHER)),
+        *((peer, ON_THE_NODE, port, True) for peer in (DRIVER, RANK, MLFLOW) for port in (53, -53)),
+        *((peer, ON_THE_NODE, 80, False) for peer in (RANK, DRIVER, FETCHER)),
         (RANK, OUTSIDE, 53, False),
         (RANK, ELSEWHERE, 53, False),
-        *((one, OUTSIDE, port, False) for one in (DRIVER, CLEANUP) for port in (443, 6443, 80, 5432)),
-        *((one, METADATA, 80, False) for one in EVERYBODY),
+        *((peer, OUTSIDE, port, False) for peer in (DRIVER, CLEANUP) for port in (443, 6443, 80, 5432)),
+        *((peer, METADATA, 80, False) for peer in EVERYBODY),
         *((RANK, OUTSIDE, port, False) for port in (443, 6443, 5000, 40123)),
         *((OTHER, OUTSIDE, port, False) for port in (443, 6443)),
         *((MLFLOW, OUTSIDE, port, True) for port in (443, 5432, 6443)),
@@ -301,36 +307,38 @@ EVERYBODY = (DRIVER, FETCHER, CLEANUP, RANK, MEASURING, MLFLOW, OTHER)
         (USERS, MLFLOW, 22, False),
         (ELSEWHERE, MLFLOW, 5000, False),
         (OUTSIDE, MLFLOW, 5000, False),
-        *((one, RANK, 40123, False) for one in (USERS, ELSEWHERE, OUTSIDE)),
-        *((one, DRIVER, 8080, False) for one in (USERS, ELSEWHERE, OUTSIDE, MLFLOW)),
+        *((peer, RANK, 40123, False) for peer in (USERS, ELSEWHERE, OUTSIDE)),
+        *((peer, DRIVER, 8080, False) for peer in (USERS, ELSEWHERE, OUTSIDE, MLFLOW)),
         (RANK, ELSEWHERE, 5000, False),
     ],
 )
-def test_the_flows_of_the_table_and_no_others(
-    overlay: list[dict[str, Any]], one: Peer, other: Peer, port: int, allowed: bool
+def test_only_the_flows_of_the_table_are_allowed(
+    overlay: list[dict[str, Any]], source: Peer, target: Peer, port: int, allowed: bool
 ) -> None:
-    assert may_speak(overlay, one, other, port) == allowed
+    assert may_speak(overlay, source, target, port) == allowed
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_launchers_alone_reach_the_api_server(name: str) -> None:
     server = API_SERVER[name]
     for port in (443, 6443):
-        reached = [one for one in EVERYBODY if may_speak(built(f"overlays/{name}"), one, server, port)]
+        reached = [peer for peer in EVERYBODY if may_speak(built(f"overlays/{name}"), peer, server, port)]
         assert reached in ([DRIVER, FETCHER, CLEANUP], [DRIVER, FETCHER, CLEANUP, MLFLOW])
 
 
 @pytest.mark.parametrize(
-    ("name", "there", "port"), [("dev", HUB, 443), ("production", PROXY, 8888)], ids=["dev", "production"]
+    ("name", "target", "port"), [("dev", HUB, 443), ("production", PROXY, 8888)], ids=["dev", "production"]
 )
-def test_the_steps_that_fetch_alone_go_out_and_where_their_overlay_says(name: str, there: Peer, port: int) -> None:
-    things = built(f"overlays/{name}")
-    assert [one for one in EVERYBODY if may_speak(things, one, there, port)] in ([FETCHER], [FETCHER, MLFLOW])
-    assert not may_speak(things, DRIVER, there, port)
-    assert not any(may_speak(things, FETCHER, there, other) for other in (80, 22, 8080))
-    assert may_speak(things, FETCHER, HUB, 443) == (name == "dev")
-    assert not may_speak(things, FETCHER, Peer(address="10.2.3.4"), 8443)
-    assert not any(may_speak(built("base"), FETCHER, there, port) for there in (HUB, PROXY))
+def test_only_steps_that_fetch_go_out_and_only_to_addresses_of_their_overlay(
+    name: str, target: Peer, port: int
+) -> None:
+    resources = built(f"overlays/{name}")
+    assert [peer for peer in EVERYBODY if may_speak(resources, peer, target, port)] in ([FETCHER], [FETCHER, MLFLOW])
+    assert not may_speak(resources, DRIVER, target, port)
+    assert not any(may_speak(resources, FETCHER, target, other_port) for other_port in (80, 22, 8080))
+    assert may_speak(resources, FETCHER, HUB, 443) == (name == "dev")
+    assert not may_speak(resources, FETCHER, Peer(address="10.2.3.4"), 8443)
+    assert not any(may_speak(built("base"), FETCHER, target, port) for target in (HUB, PROXY))
 
 
 @pytest.mark.parametrize(
@@ -340,10 +348,10 @@ def test_the_steps_that_fetch_alone_go_out_and_where_their_overlay_says(name: st
 def test_a_cloud_s_own_credentials_are_for_launchers_and_never_for_ranks(
     component: str, address: str, port: int, tmp_path: Path
 ) -> None:
-    things, server = dev_with(component, tmp_path), Peer(address=address)
-    assert [one for one in EVERYBODY if may_speak(things, one, server, port)] == [DRIVER, FETCHER]
+    resources, server = dev_with(component, tmp_path), Peer(address=address)
+    assert [peer for peer in EVERYBODY if may_speak(resources, peer, server, port)] == [DRIVER, FETCHER]
     node = Peer(address="169.254.169.254")
-    assert may_speak(things, DRIVER, node, 80) == (component == "identity-gke"), "on EKS it gives the node's own"
+    assert may_speak(resources, DRIVER, node, 80) == (component == "identity-gke"), "on EKS it gives the node's own"
 
 
 def test_the_documented_flows_name_policies_that_exist() -> None:
@@ -358,13 +366,13 @@ def test_the_documented_flows_name_policies_that_exist() -> None:
     assert policies == rules - {"rule", "---", "a job's own"}
 
 
-def test_jobs_are_kept_from_what_is_the_servers_alone(overlay: list[dict[str, Any]]) -> None:
+def test_jobs_cannot_use_the_servers_secrets(overlay: list[dict[str, Any]]) -> None:
     policy = named(overlay, "ValidatingAdmissionPolicy")["understudy-jobs"]["spec"]
-    kept = {name["name"]: yaml.safe_load(name["expression"]) for name in policy["variables"][:2]}
+    forbidden = {name["name"]: yaml.safe_load(name["expression"]) for name in policy["variables"][:2]}
     read = {source["secretRef"]["name"] for source in server(overlay)["envFrom"]}
     claims = named(overlay, "PersistentVolumeClaim").keys() - {settings(overlay)["claim"]}
-    assert read <= set(kept["secrets"])
-    assert claims <= set(kept["claims"])
+    assert read <= set(forbidden["secrets"])
+    assert claims <= set(forbidden["claims"])
     binding = named(overlay, "ValidatingAdmissionPolicyBinding")["understudy-jobs"]["spec"]
     assert "matchResources" not in binding, "for every namespace where the pipeline's account has its rights"
     assert "paramKind" not in policy, "an API server no longer reads it for a policy that was removed and made again"
@@ -387,15 +395,15 @@ def with_component(component: str, manifests: Path, overlay: str = "dev") -> lis
 
 
 def test_the_pods_of_train_jobs_are_fit_for_restricted(tmp_path: Path) -> None:
-    made = dev_with("trainer", tmp_path)
-    runtime = named(made, "TrainingRuntime")[trainjob.RUNTIME]
-    assert runtime["metadata"]["namespace"] in named(made, "Namespace")
+    resources = dev_with("trainer", tmp_path)
+    runtime = named(resources, "TrainingRuntime")[trainjob.RUNTIME]
+    assert runtime["metadata"]["namespace"] in named(resources, "Namespace")
     [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     pod = job["template"]["spec"]["template"]["spec"]
     assert pod["securityContext"] == pod_security.SECURITY
     assert pod["automountServiceAccountToken"] is False
     [ranks] = pod["containers"]
-    ours = pod_security.container("x", parsed(settings(made), "cluster.yaml"), [], {})
+    ours = pod_security.container("x", parsed(settings(resources), "cluster.yaml"), [], {})
     assert ranks["securityContext"] == ours["securityContext"]
 
 
@@ -404,13 +412,18 @@ def test_on_openshift_the_namespace_gives_users_and_groups(tmp_path: Path, overl
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
     resources = with_component("openshift", tmp_path / "manifests", overlay)
     resolver = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
-    (rule,) = [one for one in named(resources, "NetworkPolicy")["names"]["spec"]["egress"] if resolver in one["to"]]
-    assert {(one["protocol"], one["port"]) for one in rule["ports"]} == {("UDP", 5353), ("TCP", 5353)}
-    made = pods(resources)
-    assert len(made) == count
-    for pod in made:
-        given = [pod["spec"]["securityContext"], *(one["securityContext"] for one in pod["spec"]["containers"])]
-        assert not {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"} & {key for one in given for key in one}
+    (rule,) = [rule for rule in named(resources, "NetworkPolicy")["names"]["spec"]["egress"] if resolver in rule["to"]]
+    assert {(port["protocol"], port["port"]) for port in rule["ports"]} == {("UDP", 5353), ("TCP", 5353)}
+    templates = pods(resources)
+    assert len(templates) == count
+    for pod in templates:
+        contexts = [
+            pod["spec"]["securityContext"],
+            *(container["securityContext"] for container in pod["spec"]["containers"]),
+        ]
+        assert not {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"} & {
+            key for context in contexts for key in context
+        }
 
 
 def test_the_server_answers_to_the_name_that_people_ask_for(tmp_path: Path) -> None:
@@ -422,12 +435,12 @@ def test_the_server_answers_to_the_name_that_people_ask_for(tmp_path: Path) -> N
     (host,) = [rule["host"] for rule in spec["rules"]]
     assert spec["tls"][0]["hosts"] == [host] == ["pages.example.com"]
     (container,) = named(resources, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
-    (hosts,) = [one["value"] for one in container["env"] if one["name"] == "MLFLOW_SERVER_ALLOWED_HOSTS"]
+    (hosts,) = [variable["value"] for variable in container["env"] if variable["name"] == "MLFLOW_SERVER_ALLOWED_HOSTS"]
     assert hosts.split(",")[-1] == host
     assert "mlflow:5000" in hosts.split(",")
 
 
-def test_what_a_gitops_engine_applies_does_not_go_by_itself(overlay: list[dict[str, Any]]) -> None:
+def test_no_job_of_a_gitops_engine_expires(overlay: list[dict[str, Any]]) -> None:
     assert not [name for name, job in named(overlay, "Job").items() if "ttlSecondsAfterFinished" in job["spec"]]
 
 
@@ -436,13 +449,13 @@ def test_the_pipelines_are_those_of_the_recipes(recipe: Path, tmp_path: Path) ->
     from understudy.pipelines.compiled import write
     from understudy.recipe.file import load
 
-    made = write(load(recipe), "registry.example.com/ml/understudy:0.1.0", tmp_path)[1]
-    kept = MANIFESTS / "pipelines" / recipe.name
-    assert made.read_bytes() == kept.read_bytes(), "make manifests writes them anew"
+    compiled = write(load(recipe), "registry.example.com/ml/understudy:0.1.0", tmp_path)[1]
+    committed = MANIFESTS / "pipelines" / recipe.name
+    assert compiled.read_bytes() == committed.read_bytes(), "make manifests writes them anew"
     assert recipe.name in yaml.safe_load((MANIFESTS / "pipelines/kustomization.yaml").read_text())["resources"]
 
 
-def test_people_may_do_what_doctor_asks_for() -> None:
+def test_users_have_every_right_that_doctor_checks() -> None:
     from understudy.cli.doctor_cluster import RIGHTS
 
     documents = yaml.safe_load_all((MANIFESTS / "base/rights.yaml").read_text())
@@ -458,20 +471,20 @@ def test_people_may_do_what_doctor_asks_for() -> None:
     assert not {resource for _, _, resource in granted} & {"secrets", "pods/exec", "roles", "rolebindings"}
 
 
-def test_what_the_api_server_would_fill_into_lists_is_written_out() -> None:
+def test_defaults_of_the_api_server_in_lists_are_written_out() -> None:
     secrets = named(built("overlays/production"), "ExternalSecret").values()
-    taken = [source["extract"] for secret in secrets for source in secret["spec"]["dataFrom"]]
+    extracts = [source["extract"] for secret in secrets for source in secret["spec"]["dataFrom"]]
     defaults = {"conversionStrategy": "Default", "decodingStrategy": "None", "metadataPolicy": "None"}
-    assert [{**defaults, "key": source["key"]} for source in taken] == taken
-    assert len(taken) == 2
+    assert [{**defaults, "key": source["key"]} for source in extracts] == extracts
+    assert len(extracts) == 2
 
 
 @pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "Namespace"])
-def test_no_engine_removes_what_holds_data(overlay: list[dict[str, Any]], kind: str) -> None:
-    found = named(overlay, kind)
-    assert found
-    for thing in found.values():
-        notes = thing["metadata"]["annotations"]
+def test_no_engine_removes_volumes_and_namespaces(overlay: list[dict[str, Any]], kind: str) -> None:
+    resources = named(overlay, kind)
+    assert resources
+    for resource in resources.values():
+        notes = resource["metadata"]["annotations"]
         assert notes["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
         assert notes["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
 
@@ -480,32 +493,34 @@ def test_no_engine_removes_what_holds_data(overlay: list[dict[str, Any]], kind: 
 
 
 def test_the_account_that_promotes_has_a_namespace_of_its_own_and_no_right_there() -> None:
-    made = built("promotions")
-    assert {thing["metadata"].get("namespace") for thing in made if thing["kind"] != "Namespace"} == {
+    resources = built("promotions")
+    assert {resource["metadata"].get("namespace") for resource in resources if resource["kind"] != "Namespace"} == {
         "understudy-promotions"
     }
-    assert not {"Role", "RoleBinding", "ClusterRoleBinding", "Secret"} & {m["kind"] for m in made}
-    [namespace] = named(made, "Namespace").values()
+    assert not {"Role", "RoleBinding", "ClusterRoleBinding", "Secret"} & {m["kind"] for m in resources}
+    [namespace] = named(resources, "Namespace").values()
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     allowed = named(built("overlays/production"), "NetworkPolicy")["mlflow"]["spec"]["ingress"][0]["from"]
     labels = [peer.get("namespaceSelector", {}).get("matchLabels", {}) for peer in allowed]
     assert any(label and label.items() <= namespace["metadata"]["labels"].items() for label in labels)
-    [pod] = pods(made)
+    [pod] = pods(resources)
     assert pod["spec"]["automountServiceAccountToken"] is False
     accounts = [named(built(f"overlays/{name}"), "ServiceAccount").keys() for name in OVERLAYS]
-    assert not any("understudy-promoter" in found for found in accounts)
+    assert not any("understudy-promoter" in names for names in accounts)
 
 
-def test_what_lies_in_the_folder_is_promotions_and_their_policy() -> None:
+def test_the_folder_has_promotions_and_their_policy() -> None:
     assert promotion_files.promotions(MANIFESTS / "promotions") == {}
     assert promotion_files.policy(MANIFESTS / "promotions").reviewers == {}
 
 
 def test_other_promotions_are_another_job(tmp_path: Path) -> None:
-    made = named(built("promotions"), "Job")["understudy-promote"]
-    [volume] = [one for one in made["spec"]["template"]["spec"]["volumes"] if one["name"] == "promotions"]
+    job = named(built("promotions"), "Job")["understudy-promote"]
+    [volume] = [
+        candidate for candidate in job["spec"]["template"]["spec"]["volumes"] if candidate["name"] == "promotions"
+    ]
     assert volume["configMap"]["name"].startswith("understudy-promotions-"), "with the hash of its content"
-    notes = made["metadata"]["annotations"]
+    notes = job["metadata"]["annotations"]
     assert notes["argocd.argoproj.io/sync-options"] == "Force=true,Replace=true"
     assert notes["kustomize.toolkit.fluxcd.io/force"] == "enabled"
     copy = shutil.copytree(MANIFESTS / "promotions", tmp_path / "promotions")
@@ -513,14 +528,16 @@ def test_other_promotions_are_another_job(tmp_path: Path) -> None:
     kustomization.write_text(text)
     (copy / "digits.yaml").write_text("model: digits\n")
     done = subprocess.run([str(KUBECTL), "kustomize", str(copy)], capture_output=True, text=True, check=True)
-    things = list(yaml.safe_load_all(done.stdout))
-    [files] = named(things, "ConfigMap").values()
+    resources = list(yaml.safe_load_all(done.stdout))
+    [files] = named(resources, "ConfigMap").values()
     assert files["data"].keys() == {"policy.yaml", "digits.yaml"}
     assert promotion_files.policy(copy).approvals == 2
-    [other] = [
-        v for v in named(things, "Job")["understudy-promote"]["spec"]["template"]["spec"]["volumes"] if "configMap" in v
+    [later_volume] = [
+        v
+        for v in named(resources, "Job")["understudy-promote"]["spec"]["template"]["spec"]["volumes"]
+        if "configMap" in v
     ]
-    assert other["configMap"]["name"] == files["metadata"]["name"] != volume["configMap"]["name"]
+    assert later_volume["configMap"]["name"] == files["metadata"]["name"] != volume["configMap"]["name"]
 
 
 # Metrics
@@ -530,7 +547,7 @@ BESIDE_IT = Peer({"app.kubernetes.io/name": "grafana"}, {"kubernetes.io/metadata
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "allowed"),
+    ("source", "target", "allowed"),
     [
         (PROMETHEUS, DRIVER, True),
         (PROMETHEUS, MLFLOW, True),
@@ -543,34 +560,34 @@ BESIDE_IT = Peer({"app.kubernetes.io/name": "grafana"}, {"kubernetes.io/metadata
         (OTHER, DRIVER, False),
     ],
 )
-def test_metrics_are_for_prometheus_alone(one: Peer, other: Peer, allowed: bool) -> None:
+def test_metrics_are_for_prometheus_alone(source: Peer, target: Peer, allowed: bool) -> None:
     policies = list(named(built("overlays/production"), "NetworkPolicy").values())
-    assert may(policies, "ingress", other, one, ("TCP", 9095)) is allowed
+    assert may(policies, "ingress", target, source, ("TCP", 9095)) is allowed
 
 
-def test_what_is_scraped_is_what_listens() -> None:
-    made = built("overlays/production")
-    said = named(made, "ConfigMap")["understudy-environment"]["data"]["UNDERSTUDY_METRICS"]
-    assert {"name": "UNDERSTUDY_METRICS", "value": said} in server(made)["env"]
-    ports = {one["name"]: one["containerPort"] for one in server(made)["ports"]}
-    assert said == f"0.0.0.0:{ports['metrics']}"
+def test_prometheus_scrapes_the_ports_that_listen() -> None:
+    resources = built("overlays/production")
+    address = named(resources, "ConfigMap")["understudy-environment"]["data"]["UNDERSTUDY_METRICS"]
+    assert {"name": "UNDERSTUDY_METRICS", "value": address} in server(resources)["env"]
+    ports = {port["name"]: port["containerPort"] for port in server(resources)["ports"]}
+    assert address == f"0.0.0.0:{ports['metrics']}"
     assert "UNDERSTUDY_METRICS" not in str(built("overlays/dev")), "nothing listens where nobody scrapes"
-    monitors = named(made, "PodMonitor")
+    monitors = named(resources, "PodMonitor")
     assert monitors["understudy-mlflow"]["spec"]["podMetricsEndpoints"][0]["port"] == "metrics"
     [launchers] = monitors["understudy-launchers"]["spec"]["podMetricsEndpoints"]
     assert f"$1:{ports['metrics']}" in [rule.get("replacement") for rule in launchers["relabelings"]]
-    assert named(made, "ConfigMap")["understudy-dashboard"]["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert len(named(made, "Service")["mlflow"]["spec"]["ports"]) == 1
+    assert named(resources, "ConfigMap")["understudy-dashboard"]["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert len(named(resources, "Service")["mlflow"]["spec"]["ports"]) == 1
 
 
 def empty_lists(value: Any, path: str = "") -> list[str]:
     if isinstance(value, dict):
-        return [found for key, one in value.items() for found in empty_lists(one, f"{path}.{key}")]
+        return [empty for key, item in value.items() for empty in empty_lists(item, f"{path}.{key}")]
     if isinstance(value, list):
-        return [found for one in value for found in empty_lists(one, f"{path}[]")] if value else [path]
+        return [empty for item in value for empty in empty_lists(item, f"{path}[]")] if value else [path]
     return []
 
 
 def test_nothing_is_written_that_the_api_server_drops(overlay: list[dict[str, Any]]) -> None:
-    """It would differ from what is in the cluster for ever, and be applied again and again."""
-    assert [(thing["metadata"]["name"], path) for thing in overlay for path in empty_lists(thing)] == []
+    """An engine would see a difference from the cluster for ever, and apply it again and again."""
+    assert [(resource["metadata"]["name"], path) for resource in overlay for path in empty_lists(resource)] == []

@@ -45,17 +45,17 @@ def rules() -> list[dict[str, Any]]:
 
 
 def dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
+    return content
 
 
 def shown() -> list[str]:
     """The dashboard's expressions, with values for its variables."""
-    found = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
+    expressions = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     for name, value in VARIABLES.items():
-        found = [expression.replace(name, value) for expression in found]
-    assert len(found) > 15
-    return found
+        expressions = [expression.replace(name, value) for expression in expressions]
+    assert len(expressions) > 15
+    return expressions
 
 
 def samples() -> dict[str, set[str]]:
@@ -67,14 +67,14 @@ def samples() -> dict[str, set[str]]:
     )
     jobs = CollectorRegistry()
     jobs.register(job)
-    found = {s.name: set(s.labels) for family in jobs.collect() for s in family.samples}
+    labels = {s.name: set(s.labels) for family in jobs.collect() for s in family.samples}
     of_process = (of_server.REQUESTS, of_server.DURATION, of_server.IN_PROGRESS, of_server.SIGN_IN_FAILURES)
     for metric in (*of_process, of_server.AUDIT_LINES, tasks.STARTED):
         names = set(metric._labelnames)
         for family in metric.describe():
             for suffix in {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}.get(family.type, ("",)):
-                found[family.name + suffix] = names | ({"le"} if suffix == "_bucket" else set())
-    return found
+                labels[family.name + suffix] = names | ({"le"} if suffix == "_bucket" else set())
+    return labels
 
 
 def named(expression: str) -> set[str]:
@@ -82,7 +82,7 @@ def named(expression: str) -> set[str]:
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_is_about_numbers_that_there_are_and_says_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_uses_existing_metrics_and_gives_an_action(rule: dict[str, Any]) -> None:
     assert named(rule["expr"])
     assert named(rule["expr"]) <= samples().keys() | OTHERS
     assert rule["labels"]["severity"] in ("critical", "warning")
@@ -126,7 +126,7 @@ def test_alerts_fire_when_they_should_and_not_otherwise(tmp_path: Path) -> None:
 
 
 @needs_promtool
-def test_prometheus_parses_what_the_dashboard_asks(tmp_path: Path) -> None:
+def test_prometheus_parses_the_dashboards_queries(tmp_path: Path) -> None:
     records = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(shown())]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": records}]}))
     done = subprocess.run(
@@ -148,19 +148,19 @@ def test_legends_name_labels_that_the_numbers_have() -> None:
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels
 
 
-def lost(ours: Any, theirs: Any, place: str = "") -> Iterator[str]:
+def lost(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
     """Where something of ours is missing or different."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key, value in ours.items():
-            yield from lost(value, theirs.get(key), f"{place}.{key}")
+            yield from lost(value, theirs.get(key), f"{path}.{key}")
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            yield from lost(one, other, f"{place}[{number}]")
+        for number, (our_item, their_item) in enumerate(zip(ours, theirs, strict=True)):
+            yield from lost(our_item, their_item, f"{path}[{number}]")
     elif ours != theirs:
-        yield f"{place}: {ours!r} is {theirs!r}"
+        yield f"{path}: {ours!r} is {theirs!r}"
 
 
-def test_grafanas_own_types_know_all_of_the_dashboard() -> None:
+def test_grafanas_types_keep_every_field_of_the_dashboard() -> None:
     register_default_plugins()
     read = Dashboard.from_json(dashboard())
     assert list(lost(dashboard(), json.loads(JSONEncoder().encode(read)))) == []

@@ -1,4 +1,4 @@
-"""What keeps house: which pods there are, what they may take, and when."""
+"""Jobs that maintain the platform: their pods, rights, resources and schedules."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ def production() -> list[dict[str, Any]]:
 @pytest.fixture
 def operations(production: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Their pods, by the name of the Job or CronJob."""
-    found = {**named(production, "Job"), **named(production, "CronJob")}
-    return {name: pods([found[name]])[0] for name in JOBS | CRONJOBS}
+    jobs = {**named(production, "Job"), **named(production, "CronJob")}
+    return {name: pods([jobs[name]])[0] for name in JOBS | CRONJOBS}
 
 
 def test_they_have_an_account_without_rights_or_token(
@@ -31,7 +31,7 @@ def test_they_have_an_account_without_rights_or_token(
     bound = [*named(production, "RoleBinding").values(), *named(production, "ClusterRoleBinding").values()]
     subjects = {subject["name"] for binding in bound for subject in binding["subjects"]}
     accounts = {name: pod["spec"]["serviceAccountName"] for name, pod in operations.items()}
-    assert accounts.pop("understudy-store-gc") == "understudy-pipeline", "who registered sees what is registered"
+    assert accounts.pop("understudy-store-gc") == "understudy-pipeline", "it registered the models and can list them"
     assert set(accounts.values()) == {"understudy-operations"}
     assert "understudy-operations" not in subjects
     assert not any(pod["spec"]["automountServiceAccountToken"] for pod in operations.values())
@@ -60,9 +60,11 @@ def test_one_at_a_time_and_not_for_ever(production: list[dict[str, Any]]) -> Non
 
 def secrets(pod: dict[str, Any]) -> set[str]:
     containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]
-    whole = {it["secretRef"]["name"] for one in containers for it in one.get("envFrom", ()) if "secretRef" in it}
-    given = [it.get("valueFrom", {}) for one in containers for it in one.get("env", ())]
-    return whole | {it["secretKeyRef"]["name"] for it in given if "secretKeyRef" in it}
+    imported = {
+        it["secretRef"]["name"] for container in containers for it in container.get("envFrom", ()) if "secretRef" in it
+    }
+    sources = [it.get("valueFrom", {}) for container in containers for it in container.get("env", ())]
+    return imported | {it["secretKeyRef"]["name"] for it in sources if "secretKeyRef" in it}
 
 
 def test_each_takes_the_secrets_that_it_needs(operations: dict[str, dict[str, Any]]) -> None:
@@ -106,14 +108,14 @@ def test_the_upgrade_comes_before_the_server_and_after_its_secret(production: li
 def test_a_sqlite_file_is_upgraded_by_its_one_server_and_a_shared_database_is_not(
     production: list[dict[str, Any]],
 ) -> None:
-    for things, expected in ((built("base"), ["upgrade"]), (production, [])):
-        spec = named(things, "Deployment")["mlflow"]["spec"]["template"]["spec"]
+    for resources, expected in ((built("base"), ["upgrade"]), (production, [])):
+        spec = named(resources, "Deployment")["mlflow"]["spec"]["template"]["spec"]
         assert [it["name"] for it in spec.get("initContainers", ())] == expected
 
 
 def test_every_command_that_they_run_is_one_of_understudys(operations: dict[str, dict[str, Any]]) -> None:
-    known = {group.name for group in app.registered_groups}
+    commands = {group.name for group in app.registered_groups}
     for pod in operations.values():
-        said = " ".join(pod["spec"]["containers"][0]["command"])
-        if "-m understudy " in said:
-            assert said.split("-m understudy ")[1].split()[0] in known
+        command = " ".join(pod["spec"]["containers"][0]["command"])
+        if "-m understudy " in command:
+            assert command.split("-m understudy ")[1].split()[0] in commands

@@ -11,14 +11,19 @@ FILES = ("base/rights.yaml", "components/kfp-sign-in/token.yaml")
 Row = tuple[str, str, str]
 
 
-def things() -> list[dict[str, Any]]:
-    return [found for name in FILES for found in yaml.safe_load_all((ROOT / "manifests" / name).read_text()) if found]
+def resources() -> list[dict[str, Any]]:
+    return [
+        resource
+        for name in FILES
+        for resource in yaml.safe_load_all((ROOT / "manifests" / name).read_text())
+        if resource
+    ]
 
 
 def granted() -> Iterator[Row]:
     """Account, resource and verbs of every rule that is bound to an account."""
-    roles = {(found["kind"], found["metadata"]["name"]): found for found in things()}
-    for binding in (found for found in things() if found["kind"].endswith("Binding")):
+    roles = {(role["kind"], role["metadata"]["name"]): role for role in resources()}
+    for binding in (resource for resource in resources() if resource["kind"].endswith("Binding")):
         role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
         for subject in binding["subjects"]:
             for rule in role["rules"]:
@@ -36,21 +41,25 @@ def _rows(account: str, everywhere: bool, rule: dict[str, Any]) -> Iterator[Row]
 def documented() -> set[Row]:
     text = (ROOT / "docs/operating/mlflow-server.md").read_text().split("## Rights in the cluster")[1]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    return {(account.strip("`"), thing.replace("`", ""), verbs) for account, thing, verbs in rows if verbs != "nothing"}
+    return {
+        (account.strip("`"), object_name.replace("`", ""), verbs)
+        for account, object_name, verbs in rows
+        if verbs != "nothing"
+    }
 
 
-def test_the_table_of_rights_is_what_the_roles_say() -> None:
+def test_the_table_of_rights_matches_the_roles() -> None:
     assert documented() == set(granted())
 
 
 def test_no_account_reads_secrets_or_may_everything() -> None:
-    for account, thing, verbs in granted():
-        assert "secrets" not in thing, account
-        assert "*" not in thing + verbs, account
+    for account, object_name, verbs in granted():
+        assert "secrets" not in object_name, account
+        assert "*" not in object_name + verbs, account
         assert not {"impersonate", "bind", "escalate"} & set(verbs.split(", ")), account
 
 
 def test_the_ranks_account_has_no_right_and_no_token() -> None:
-    [worker] = [found for found in things() if found["metadata"]["name"] == "understudy-worker"]
+    [worker] = [resource for resource in resources() if resource["metadata"]["name"] == "understudy-worker"]
     assert worker["automountServiceAccountToken"] is False
     assert "understudy-worker" not in {account for account, _, _ in granted()}

@@ -22,7 +22,7 @@ NEW = {
     "repository": "ssh://git@git.test/a.git",
     "revision": "v2",
 }
-Things = list[dict[str, Any]]
+Resources = list[dict[str, Any]]
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -44,57 +44,58 @@ def changed(environment: str, tmp_path: Path) -> Path:
     return copy
 
 
-def images(things: Things) -> set[str]:
-    return {container["image"] for pod in pods(things) for container in pod["spec"]["containers"]}
+def images(resources: Resources) -> set[str]:
+    return {container["image"] for pod in pods(resources) for container in pod["spec"]["containers"]}
 
 
 def test_a_release_and_a_registry_are_a_line_each_and_reach_every_image(environment: str, changed: Path) -> None:
-    things = built(str(changed / "overlays" / environment))
-    found = images(things) | {parsed(settings(things), "cluster.yaml").image}
+    resources = built(str(changed / "overlays" / environment))
+    used_images = images(resources) | {parsed(settings(resources), "cluster.yaml").image}
     expected = {f"registry.test:5000/a/b/understudy-{name}" for name in NEW["release"].split(" ")}
-    assert found == expected
+    assert used_images == expected
     [launcher] = images(built(str(changed / "overlays" / environment / "promotions")))
     assert launcher in expected
 
 
 def test_the_trainer_of_jobs_and_of_manifests_is_one(environment: str) -> None:
-    things = built(f"overlays/{environment}")
+    resources = built(f"overlays/{environment}")
     [prepare] = [
-        c["image"] for c in named(things, "Job")["understudy-prepare-store"]["spec"]["template"]["spec"]["containers"]
+        c["image"]
+        for c in named(resources, "Job")["understudy-prepare-store"]["spec"]["template"]["spec"]["containers"]
     ]
-    assert parsed(settings(things), "cluster.yaml").image == prepare
+    assert parsed(settings(resources), "cluster.yaml").image == prepare
 
 
 def test_class_size_and_accounts_are_those_of_the_settings(environment: str, changed: Path) -> None:
-    things = built(str(changed / "overlays" / environment))
-    claim = named(things, "PersistentVolumeClaim")["understudy-store"]["spec"]
+    resources = built(str(changed / "overlays" / environment))
+    claim = named(resources, "PersistentVolumeClaim")["understudy-store"]["spec"]
     assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("fast", "7Ti")
-    [server] = named(things, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
-    [said] = [value["value"] for value in server["env"] if value["name"] == "UNDERSTUDY_ACCOUNTS"]
-    assert said == named(things, "ConfigMap")["understudy"]["data"]["accounts.yaml"]
-    writers = yaml.safe_load(said)["teams"]["understudy"]["writers"]
+    [server] = named(resources, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
+    [accounts] = [value["value"] for value in server["env"] if value["name"] == "UNDERSTUDY_ACCOUNTS"]
+    assert accounts == named(resources, "ConfigMap")["understudy"]["data"]["accounts.yaml"]
+    writers = yaml.safe_load(accounts)["teams"]["understudy"]["writers"]
     kubeflow = ["pipeline-runner", "default-editor"] if environment == "dev" else []
     assert writers == [f"system:serviceaccount:$(NAMESPACE):{name}" for name in ("understudy-pipeline", *kubeflow)]
 
 
 def test_credentials_come_from_the_store_that_the_settings_name(environment: str, changed: Path) -> None:
-    made = named(built(str(changed / "overlays" / environment)), "ExternalSecret").values()
-    assert {secret["spec"]["secretStoreRef"]["name"] for secret in made} <= {"vault"}
-    assert bool(made) == (environment == "production")
+    secrets = named(built(str(changed / "overlays" / environment)), "ExternalSecret").values()
+    assert {secret["spec"]["secretStoreRef"]["name"] for secret in secrets} <= {"vault"}
+    assert bool(secrets) == (environment == "production")
 
 
 @pytest.mark.parametrize("engine", ["", "root", "flux"])
 def test_repository_and_revision_reach_both_engines(environment: str, changed: Path, engine: str) -> None:
-    things = built(str(changed / "clusters" / environment / engine))
-    ours = [one["spec"]["source"] for one in things if one["kind"] == "Application"]
+    resources = built(str(changed / "clusters" / environment / engine))
+    ours = [application["spec"]["source"] for application in resources if application["kind"] == "Application"]
     ours = [source for source in ours if source["repoURL"].startswith("ssh:")]
     sources = [(source["repoURL"], source["targetRevision"]) for source in ours]
     if engine == "flux":
-        spec = named(things, "GitRepository")["understudy"]["spec"]
+        spec = named(resources, "GitRepository")["understudy"]["spec"]
         sources = [(spec["url"], spec["ref"]["branch"])]
     assert set(sources) == {(NEW["repository"], NEW["revision"])}
-    assert "REPOSITORY" not in yaml.safe_dump_all(things)
-    assert "ENVIRONMENT" not in yaml.safe_dump_all(things)
+    assert "REPOSITORY" not in yaml.safe_dump_all(resources)
+    assert "ENVIRONMENT" not in yaml.safe_dump_all(resources)
 
 
 def test_the_settings_are_in_the_namespace_and_nowhere_else(environment: str) -> None:
@@ -117,9 +118,11 @@ def test_a_component_changes_the_version_of_an_operators_objects_and_nothing_els
     path = copy / "overlays" / "production" / "kustomization.yaml"
     last = "  - ../../components/monitoring\n"
     path.write_text(path.read_text().replace(last, f"{last}  - ../../components/{component}\n"))
-    made = subprocess.run([str(KUBECTL), "kustomize", str(path.parent)], capture_output=True, text=True, check=True)
+    rendered = subprocess.run([str(KUBECTL), "kustomize", str(path.parent)], capture_output=True, text=True, check=True)
     plain = built("overlays/production")
-    assert any(thing["apiVersion"] == before for thing in plain)
-    expected = [{**one, "apiVersion": after} if one["apiVersion"] == before else one for one in plain]
-    key = lambda thing: (thing["kind"], thing["metadata"]["name"])  # noqa: E731
-    assert sorted(yaml.safe_load_all(made.stdout), key=key) == sorted(expected, key=key)
+    assert any(resource["apiVersion"] == before for resource in plain)
+    expected = [
+        {**resource, "apiVersion": after} if resource["apiVersion"] == before else resource for resource in plain
+    ]
+    key = lambda resource: (resource["kind"], resource["metadata"]["name"])  # noqa: E731
+    assert sorted(yaml.safe_load_all(rendered.stdout), key=key) == sorted(expected, key=key)

@@ -1,4 +1,4 @@
-"""Saved models that a test made itself, loaded without asking what they should be."""
+"""Loading of models that a test saved itself, without the checks of their descriptions."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ SIZES = {
     "max_position_embeddings": 16,
 }
 OWN: dict[str, dict[str, object]] = {"gemma2": {"head_dim": 8}, "bert": {"is_decoder": True}}
-"""What an architecture needs besides."""
+"""Further required settings of an architecture."""
 
 
 def network(kind: str, **changes: object) -> nn.Module:

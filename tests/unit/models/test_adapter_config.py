@@ -1,4 +1,4 @@
-"""lora.json: what peft makes of it, and what of it is refused where ranks bring it."""
+"""lora.json: read by peft, and refused from ranks if its values are not the recipe's."""
 
 import json
 from pathlib import Path
@@ -24,12 +24,12 @@ def written(folder: Path, began: PretrainedModel = HUB, **changes: Any) -> Path:
 def test_peft_reads_all_of_it(tmp_path: Path) -> None:
     import peft
 
-    said = json.loads((written(tmp_path) / "lora.json").read_text())
-    (tmp_path / "adapter_config.json").write_text(json.dumps(said))
+    written_config = json.loads((written(tmp_path) / "lora.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps(written_config))
     config = peft.PeftConfig.from_pretrained(str(tmp_path))
     assert isinstance(config, peft.LoraConfig)
-    found = {key: value for key, value in config.to_dict().items() if key in said}
-    assert {**found, "target_modules": list(found["target_modules"])} == said
+    read_config = {key: value for key, value in config.to_dict().items() if key in written_config}
+    assert {**read_config, "target_modules": list(read_config["target_modules"])} == written_config
     assert config.base_model_name_or_path == "owner/model"
 
 

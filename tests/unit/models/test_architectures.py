@@ -25,9 +25,9 @@ def test_all_that_transformers_takes_is_known(model_type: str) -> None:
     from transformers import AutoConfig
 
     assert model_type in model_types()
-    assert (known := settings(model_type)) is not None
-    assert set(AutoConfig.for_model(model_type).to_dict()) <= known
-    assert not {"hiden_size", "pacth_size", "n_layers_"} & known
+    assert (names := settings(model_type)) is not None
+    assert set(AutoConfig.for_model(model_type).to_dict()) <= names
+    assert not {"hiden_size", "pacth_size", "n_layers_"} & names
 
 
 def test_what_a_network_asks_for_is_known_though_its_configuration_does_not_list_it() -> None:
@@ -78,7 +78,7 @@ def test_nothing_heavy_is_imported_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "known", "said"),
+    ("word", "names", "expected"),
     [
         ("num_layers", {"num_hidden_layers", "num_mtp_layers"}, "; did you mean num_hidden_layers?"),
         ("num_layers", {"num_mtp_layers"}, "; did you mean num_mtp_layers?"),
@@ -87,8 +87,8 @@ def test_nothing_heavy_is_imported_for_it() -> None:
         ("x", {"hidden_size"}, ""),
     ],
 )
-def test_the_name_that_was_meant_is_the_usual_one_or_the_closest(word: str, known: set[str], said: str) -> None:
-    assert suggestion(word, known) == said
+def test_the_name_that_was_meant_is_the_usual_one_or_the_closest(word: str, names: set[str], expected: str) -> None:
+    assert suggestion(word, names) == expected
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "qwen2", "xlm", "dinov2", "bloom", "ctrl"])
@@ -107,6 +107,6 @@ def test_a_setting_that_is_given_under_two_names_is_found() -> None:
 
 
 def test_no_name_of_the_configuration_class_itself_is_meant() -> None:
-    known = settings("vit")
-    assert known is not None
-    assert suggestion("n_layers", known) == "; did you mean num_hidden_layers?"
+    names = settings("vit")
+    assert names is not None
+    assert suggestion("n_layers", names) == "; did you mean num_hidden_layers?"

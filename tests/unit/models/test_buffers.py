@@ -1,4 +1,4 @@
-"""Buffers are put back, whatever was done to them: changed in place, assigned anew, read by autograd."""
+"""Buffers are restored after any use: changed in place, assigned anew, read by autograd."""
 
 import torch
 from torch import Tensor, nn
@@ -9,15 +9,15 @@ from understudy.models.buffers import Buffers, unchanged_buffers
 class Counts(nn.Module):
     """Assigns its buffer anew at each pass, as code of a user may."""
 
-    seen: Tensor
+    count: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("count", torch.zeros(()))
         self.register_buffer("absent", None)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        self.seen = self.seen + len(inputs)
+        self.count = self.count + len(inputs)
         return inputs
 
 
@@ -36,9 +36,9 @@ def test_what_a_pass_changes_is_put_back_in_the_same_tensors() -> None:
     before, tensors = values(model), list(model.buffers())
     with unchanged_buffers(model):
         model(torch.rand(4, 3))
-        assert not all(torch.equal(one, other) for one, other in zip(before, values(model), strict=True))
-    assert all(torch.equal(one, other) for one, other in zip(before, values(model), strict=True))
-    assert all(one is other for one, other in zip(tensors, model.buffers(), strict=True))
+        assert not all(torch.equal(first, second) for first, second in zip(before, values(model), strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(before, values(model), strict=True))
+    assert all(first is second for first, second in zip(tensors, model.buffers(), strict=True))
 
 
 def test_a_backward_pass_goes_on_after_a_later_pass_was_undone() -> None:
@@ -46,13 +46,13 @@ def test_a_backward_pass_goes_on_after_a_later_pass_was_undone() -> None:
     model, first, second = net(), torch.rand(4, 3), torch.rand(4, 3)
     loss = model(first).square().sum()
     with unchanged_buffers(model):
-        other = model(second).square().sum()
-    (loss + other).backward()
-    found = [parameter.grad for parameter in model.parameters()]
+        later_loss = model(second).square().sum()
+    (loss + later_loss).backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
     plain = net()
     sum(plain(inputs).square().sum() for inputs in (first, second)).backward()
     expected = [parameter.grad for parameter in plain.parameters()]
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))  # type: ignore[arg-type]
+    assert all(torch.equal(actual, reference) for actual, reference in zip(gradients, expected, strict=True))  # type: ignore[arg-type]
 
 
 def test_they_can_be_put_back_more_than_once() -> None:
@@ -61,4 +61,4 @@ def test_they_can_be_put_back_more_than_once() -> None:
     for _ in range(2):
         model(torch.rand(4, 3))
         buffers.restore()
-        assert all(torch.equal(one, other) for one, other in zip(before, values(model), strict=True))
+        assert all(torch.equal(first, second) for first, second in zip(before, values(model), strict=True))

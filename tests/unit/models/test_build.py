@@ -252,7 +252,7 @@ def test_a_network_that_looks_at_values_is_tried_too(kind: str) -> None:
         assert all(isinstance(tensor, FakeTensor) for tensor in tried.state_dict().values())
     assert shape == model.eval()(images).logits.shape == (1, 3)
     assert tied_weights(tried) == tied_weights(model)
-    sizes = [{name: tensor.shape for name, tensor in each.named_parameters()} for each in (tried, model)]
+    sizes = [{name: tensor.shape for name, tensor in module.named_parameters()} for module in (tried, model)]
     assert sizes[0] == sizes[1]
 
 
@@ -281,8 +281,8 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path, change: Any
 
 def test_a_setting_may_have_the_name_that_published_configurations_give_it() -> None:
     config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_experts": 4}
-    found: Any = describe(ArchitectureModel(type="qwen3_moe", config=config), TEXTS, "m")
-    assert found["config"]["num_local_experts"] == 4
+    description: Any = describe(ArchitectureModel(type="qwen3_moe", config=config), TEXTS, "m")
+    assert description["config"]["num_local_experts"] == 4
 
 
 @pytest.mark.parametrize(
@@ -351,8 +351,8 @@ def test_describing_draws_no_random_numbers() -> None:
 
 def test_a_factory_gets_what_it_takes_of_the_datas_shape() -> None:
     assert describe(section(factory("small")), IMAGES, "m")["kwargs"] == {"num_labels": 3, "image_size": 8}
-    given = describe(section(factory("small", hidden=7, image_size=9)), IMAGES, "m")["kwargs"]
-    assert given == {"num_labels": 3, "image_size": 9, "hidden": 7}
+    kwargs = describe(section(factory("small", hidden=7, image_size=9)), IMAGES, "m")["kwargs"]
+    assert kwargs == {"num_labels": 3, "image_size": 9, "hidden": 7}
     everything = describe(section(factory("anything", more=1)), IMAGES, "m")["kwargs"]
     assert everything == {"num_labels": 3, "image_size": 8, "num_channels": 1, "more": 1}
 

@@ -18,21 +18,21 @@ TOKENS = torch.arange(24).view(2, 12) % 64
 WIDE = {"hidden_size": 32, "intermediate_size": 48}
 
 
-def seen_by_numpy(given: np.ndarray, mantissa: int, least: int, most: float) -> np.ndarray:
+def seen_by_numpy(values: np.ndarray, mantissa: int, least: int, most: float) -> np.ndarray:
     """A tensor after its rounding, number by number: to so many bits behind the first, powers from `least` on."""
-    scale = np.float32(most) / np.float32(np.abs(given).max())
-    scaled = given.astype(np.float32) * scale
+    scale = np.float32(most) / np.float32(np.abs(values).max())
+    scaled = values.astype(np.float32) * scale
     power = np.maximum(np.floor(np.log2(np.maximum(np.abs(scaled), 1e-30))), least)
     unit = np.exp2(power - mantissa)
     return np.clip(np.round(scaled / unit) * unit, -most, most) / scale
 
 
-def e4m3(given: np.ndarray) -> np.ndarray:
-    return seen_by_numpy(given, 3, -6, 448.0)
+def e4m3(values: np.ndarray) -> np.ndarray:
+    return seen_by_numpy(values, 3, -6, 448.0)
 
 
-def e5m2(given: np.ndarray) -> np.ndarray:
-    return seen_by_numpy(given, 2, -14, 57344.0)
+def e5m2(values: np.ndarray) -> np.ndarray:
+    return seen_by_numpy(values, 2, -14, 57344.0)
 
 
 def eight(layer: nn.Linear) -> nn.Linear:
@@ -45,25 +45,25 @@ def eight(layer: nn.Linear) -> nn.Linear:
 def test_products_are_those_of_rounded_numbers(bias: bool, rows: int) -> None:
     torch.manual_seed(0)
     layer = ours = eight(nn.Linear(32, 48, bias=bias))
-    inputs, given = torch.randn(2, rows, 32, requires_grad=True), torch.randn(2, rows, 48)
-    given *= torch.logspace(-6, 3, 48)  # far apart, as gradients are
-    said = ours(inputs)
-    said.backward(given)
-    x, w, g = (t.detach().flatten(0, -2).numpy() for t in (inputs, layer.weight, given))
+    inputs, gradient = torch.randn(2, rows, 32, requires_grad=True), torch.randn(2, rows, 48)
+    gradient *= torch.logspace(-6, 3, 48)  # far apart, as gradients are
+    outputs = ours(inputs)
+    outputs.backward(gradient)
+    x, w, g = (t.detach().flatten(0, -2).numpy() for t in (inputs, layer.weight, gradient))
     expected = e4m3(x) @ e4m3(w).T + (layer.bias.detach().numpy() if bias else 0)
-    np.testing.assert_allclose(said.detach().flatten(0, 1), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(outputs.detach().flatten(0, 1), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(inputs.grad.flatten(0, 1), e5m2(g) @ e4m3(w), rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(layer.weight.grad, e5m2(g).T @ e4m3(x), rtol=1e-4, atol=1e-2)
     if bias:
-        np.testing.assert_allclose(layer.bias.grad, given.sum((0, 1)), rtol=1e-5)
+        np.testing.assert_allclose(layer.bias.grad, gradient.sum((0, 1)), rtol=1e-5)
 
 
 def test_it_follows_autocast_and_keeps_gradients_of_weights_exact() -> None:
     layer = eight(nn.Linear(32, 48))
     with torch.autocast("cpu", torch.bfloat16):
-        said = layer(torch.randn(4, 32))
-    assert said.dtype is torch.bfloat16
-    said.float().sum().backward()
+        outputs = layer(torch.randn(4, 32))
+    assert outputs.dtype is torch.bfloat16
+    outputs.float().sum().backward()
     assert layer.weight.grad is not None
     assert layer.weight.grad.dtype is torch.float32
 
@@ -72,17 +72,17 @@ def test_autocast_rounds_no_product_once_more() -> None:
     """Below a mode, as selective checkpointing is one, there is no autocast: it would be another model there."""
     layer, inputs = eight(nn.Linear(512, 32, bias=False)), torch.randn(16, 512)
     with torch.autocast("cpu", torch.bfloat16):
-        said = layer(inputs)
-    assert torch.equal(said, layer(inputs.bfloat16()))
+        outputs = layer(inputs)
+    assert torch.equal(outputs, layer(inputs.bfloat16()))
 
 
 @pytest.mark.parametrize("shape", [(32,), (0, 32), (2, 0, 32), (1, 32), (2, 3, 5, 32)])
 def test_inputs_have_the_shapes_that_a_linear_layer_takes(shape: tuple[int, ...]) -> None:
     plain = nn.Linear(32, 48)
     ours, inputs = eight(copy.deepcopy(plain)), torch.randn(shape, requires_grad=True)
-    said = ours(inputs)
-    assert said.shape == plain(inputs).shape
-    said.sum().backward()
+    outputs = ours(inputs)
+    assert outputs.shape == plain(inputs).shape
+    outputs.sum().backward()
     assert inputs.grad is not None
     assert inputs.grad.shape == shape
     assert ours.weight.grad is not None
@@ -91,16 +91,16 @@ def test_inputs_have_the_shapes_that_a_linear_layer_takes(shape: tuple[int, ...]
 @pytest.mark.parametrize("factor", [2.0**-80, 2.0**40])
 def test_how_large_numbers_are_changes_no_rounding(factor: float) -> None:
     torch.manual_seed(0)
-    found = []
+    results = []
     for scale in (1.0, factor):
         layer, inputs = eight(nn.Linear(32, 48, bias=False)), torch.ones(4, 32, requires_grad=True)
         nn.init.constant_(layer.weight, 0.3)
-        said = layer(inputs)
-        said.backward(torch.linspace(0.1, 1, 48).expand(4, 48) * scale)
+        outputs = layer(inputs)
+        outputs.backward(torch.linspace(0.1, 1, 48).expand(4, 48) * scale)
         assert inputs.grad is not None
         assert layer.weight.grad is not None
-        found.append((inputs.grad / scale, layer.weight.grad / scale))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=0)
+        results.append((inputs.grad / scale, layer.weight.grad / scale))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=0)
 
 
 def test_what_is_frozen_gets_no_gradient() -> None:
@@ -114,9 +114,9 @@ def test_what_is_frozen_gets_no_gradient() -> None:
 def test_zeros_stay_zeros_and_what_is_no_number_is_seen() -> None:
     layer = eight(nn.Linear(32, 48, bias=False))
     assert not layer(torch.zeros(16, 32)).any()
-    for bad in (torch.nan, torch.inf):
+    for not_finite in (torch.nan, torch.inf):
         inputs = torch.ones(16, 32)
-        inputs[3, 4] = bad
+        inputs[3, 4] = not_finite
         assert not layer(inputs).isfinite().all()
 
 
@@ -128,13 +128,13 @@ def test_all_layers_but_the_last_compute_in_float8() -> None:
     assert len(changed) == 4 * 7
     assert model.state_dict().keys() == plain.state_dict().keys()
     with torch.inference_mode():
-        exact, said = plain(TOKENS).logits, model(TOKENS).logits
-    assert 0 < (said - exact).norm() / exact.norm() < 0.1
+        exact, logits = plain(TOKENS).logits, model(TOKENS).logits
+    assert 0 < (logits - exact).norm() / exact.norm() < 0.1
 
 
 def test_a_layers_hooks_stay() -> None:
     model = nn.Sequential(nn.Linear(32, 32, bias=False), nn.Linear(32, 4))
-    model[0].register_forward_hook(lambda layer, given, said: said * 100)
+    model[0].register_forward_hook(lambda layer, inputs, outputs: outputs * 100)
     plain = copy.deepcopy(model)
     convert_to_float8(model, "student.train")
     inputs = torch.randn(5, 32)
@@ -154,8 +154,8 @@ def test_a_layer_whose_weight_is_made_of_others_stays(changes: Callable[[nn.Modu
 
 def test_layers_of_other_sizes_stay() -> None:
     model = TextModel(network("llama", hidden_size=32, intermediate_size=24), 64)
-    left = convert_to_float8(model, "student.train")
-    assert {name.rsplit(".", 1)[-1] for name in left} == {"gate_proj", "up_proj", "down_proj"}
+    unconverted = convert_to_float8(model, "student.train")
+    assert {name.rsplit(".", 1)[-1] for name in unconverted} == {"gate_proj", "up_proj", "down_proj"}
     changed = {name.rsplit(".", 1)[-1] for name, layer in model.named_modules() if isinstance(layer, Float8)}
     assert changed == {"q_proj", "k_proj", "v_proj", "o_proj"}
 

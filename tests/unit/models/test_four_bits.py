@@ -30,8 +30,8 @@ def test_levels_are_quantiles_of_the_normal_distribution() -> None:
     end = 1 - (1 / 32 + 1 / 30) / 2
     above = torch.special.ndtri(torch.linspace(end, 0.5, 9, dtype=torch.float64)[:-1])
     below = -torch.special.ndtri(torch.linspace(end, 0.5, 8, dtype=torch.float64)[:-1])
-    found = torch.cat([above, below, torch.zeros(1, dtype=torch.float64)]).sort().values
-    torch.testing.assert_close(torch.tensor(LEVELS, dtype=torch.float64), found / found.max(), rtol=0, atol=2e-7)
+    levels = torch.cat([above, below, torch.zeros(1, dtype=torch.float64)]).sort().values
+    torch.testing.assert_close(torch.tensor(LEVELS, dtype=torch.float64), levels / levels.max(), rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
@@ -76,23 +76,23 @@ def test_gradients_go_through_as_through_the_plain_layer(turned: bool) -> None:
     plain = layers()
     ours = filled(FourBits, layers(), plain)
     plain[0].weight.data = ours[0].local_weight()  # type: ignore[index, operator, union-attr]
-    mine, other = (torch.randn(3, 5, 100, generator=torch.Generator().manual_seed(1)) for _ in range(2))
-    for model, given in ((ours, mine), (plain, other)):
-        model(given.requires_grad_()).square().sum().backward()
+    mine, same_inputs = (torch.randn(3, 5, 100, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    for model, inputs in ((ours, mine), (plain, same_inputs)):
+        model(inputs.requires_grad_()).square().sum().backward()
     assert mine.grad is not None
-    torch.testing.assert_close(mine.grad, other.grad, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(mine.grad, same_inputs.grad, rtol=1e-5, atol=1e-6)
 
 
 def test_products_are_in_the_type_that_is_computed_in() -> None:
     layer = filled(FourBits, nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 2)), nn.Sequential(nn.Linear(64, 8)))[0]  # type: ignore[index]
-    given = torch.randn(3, 64, requires_grad=True)
+    inputs = torch.randn(3, 64, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        half = layer(given)
+        half = layer(inputs)
     assert half.dtype is torch.bfloat16
-    torch.testing.assert_close(half.float(), layer(given), rtol=0.03, atol=0.03)
+    torch.testing.assert_close(half.float(), layer(inputs), rtol=0.03, atol=0.03)
     half.sum().backward()
-    assert given.grad is not None
-    assert given.grad.dtype is torch.float32
+    assert inputs.grad is not None
+    assert inputs.grad.dtype is torch.float32
 
 
 def test_a_block_of_zeros_stays_and_one_that_is_no_number_is_heard() -> None:

@@ -61,24 +61,24 @@ def written(net: Any, folder: Path) -> dict[str, Tensor]:
 
 
 def own_memory() -> int:
-    """Bytes of this process's memory that are no file's, after what was freed was given back."""
+    """Bytes of this process's memory outside of files, after freed memory was returned to the system."""
     ctypes.CDLL(None).malloc_trim(0)
     lines = Path("/proc/self/status").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("way", ["one file", "several files", "pickled"])
-def test_weights_are_bit_for_bit_those_that_transformers_reads(tmp_path: Path, kind: str, way: str) -> None:
-    source = published(tmp_path / "source", kind, torch.bfloat16, "20KB" if way == "several files" else "50GB")
+@pytest.mark.parametrize("storage", ["one file", "several files", "pickled"])
+def test_weights_are_bit_for_bit_those_that_transformers_reads(tmp_path: Path, kind: str, storage: str) -> None:
+    source = published(tmp_path / "source", kind, torch.bfloat16, "20KB" if storage == "several files" else "50GB")
     expected = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).state_dict()
-    if way == "pickled":
+    if storage == "pickled":
         pickled(source)
-    found = written(loaded(source, tmp_path, way == "pickled"), tmp_path / "ours")
-    assert found.keys() <= expected.keys()
-    assert len(found) > 10
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
-    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    files = written(loaded(source, tmp_path, storage == "pickled"), tmp_path / "ours")
+    assert files.keys() <= expected.keys()
+    assert len(files) > 10
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in files.items())
+    assert {tensor.dtype for tensor in files.values()} == {torch.float32}
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
@@ -88,7 +88,7 @@ def test_no_weights_are_in_memory(tmp_path: Path, kind: str) -> None:
     sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 4}
     source = published(tmp_path / "source", kind, torch.bfloat16, **sizes)
     size = (source / WEIGHTS).stat().st_size
-    loaded(published(tmp_path / "small", kind, torch.bfloat16), tmp_path)  # what is imported does not count
+    loaded(published(tmp_path / "small", kind, torch.bfloat16), tmp_path)  # imports do not count
     before = own_memory()
     net = loaded(source, tmp_path / "scratch")
     assert own_memory() - before < size / 4 > 4 * MIB
@@ -104,8 +104,8 @@ def test_pickled_weights_in_several_files_are_found(tmp_path: Path) -> None:
         torch.save({name: expected[name]}, source / f"part-{number}.bin")
     places = ", ".join(f'"{name}": "part-{number}.bin"' for number, name in enumerate(expected))
     (source / PICKLED_INDEX).write_text(f'{{"weight_map": {{{places}}}}}')
-    found = written(loaded(source, tmp_path, pickle=True), tmp_path / "ours")
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    files = written(loaded(source, tmp_path, pickle=True), tmp_path / "ours")
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in files.items())
     with pytest.raises(OSError, match=r"has no file named model\.safetensors, and no index"):
         HubWeights(source, pickle=False)
 

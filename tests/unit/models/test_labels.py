@@ -19,14 +19,16 @@ CONFIGS = [
 ]
 
 
-def order(*own: str, data: tuple[str, ...] = ("a", "b", "c"), given: tuple[str, ...] | None = None) -> list[int]:
-    return output_order(dict(enumerate(own)), given, data, WHERE)
+def order(
+    *model_labels: str, data: tuple[str, ...] = ("a", "b", "c"), recipe_names: tuple[str, ...] | None = None
+) -> list[int]:
+    return output_order(dict(enumerate(model_labels)), recipe_names, data, WHERE)
 
 
 def test_labels_are_matched_by_name() -> None:
     assert order("a", "b", "c") == [0, 1, 2]
     assert order("c", "a", "b") == [1, 2, 0]
-    assert order("x", "y", "z", given=("b", "c", "a")) == [2, 0, 1]
+    assert order("x", "y", "z", recipe_names=("b", "c", "a")) == [2, 0, 1]
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
@@ -51,9 +53,11 @@ def test_data_may_call_its_labels_as_outputs_without_names_are_called() -> None:
     names = ("LABEL_0", "LABEL_1")
     assert order(*names, data=names) == [0, 1]
     assert order(*names, data=names[::-1]) == [1, 0]
-    assert order(*names, data=names, given=names[::-1]) == [1, 0]
-    with pytest.raises(InputError, match=r"its 2 labels \(LABEL_0, LABEL_1, "):  # what the recipe says is meant so
-        order(*names, data=("0", "1"), given=names)
+    assert order(*names, data=names, recipe_names=names[::-1]) == [1, 0]
+    with pytest.raises(
+        InputError, match=r"its 2 labels \(LABEL_0, LABEL_1, "
+    ):  # the recipe's names are taken literally
+        order(*names, data=("0", "1"), recipe_names=names)
 
 
 def test_names_of_outputs_that_are_numbers_are_taken_as_text() -> None:
@@ -62,14 +66,14 @@ def test_names_of_outputs_that_are_numbers_are_taken_as_text() -> None:
 
 @pytest.mark.parametrize("numbers", [(1, 2, 3), (0, 1, 3)])
 def test_outputs_whose_numbers_have_gaps_are_named_by_the_recipe(numbers: tuple[int, ...]) -> None:
-    own = dict(zip(numbers, "abc", strict=True))
+    id2label = dict(zip(numbers, "abc", strict=True))
     with pytest.raises(InputError, match=rf"3 outputs {numbers[0]}, {numbers[1]}, 3, .*teacher\.model\.labels: \["):
-        output_order(own, None, ["a", "b", "c"], WHERE)
-    assert output_order(own, ["c", "b", "a"], ["a", "b", "c"], WHERE) == [2, 1, 0]
+        output_order(id2label, None, ["a", "b", "c"], WHERE)
+    assert output_order(id2label, ["c", "b", "a"], ["a", "b", "c"], WHERE) == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("model_labels", "message"),
     [
         (("x", "b", "c"), r"its 3 labels \(x, b, c, \.\.\.\) are not the data's 3 \(a, b, c, "),
         (("a", "b"), r"its 2 labels"),
@@ -78,14 +82,14 @@ def test_outputs_whose_numbers_have_gaps_are_named_by_the_recipe(numbers: tuple[
         (("LABEL_0", "LABEL_1"), r"its 2 labels \(0, 1"),
     ],
 )
-def test_other_labels_are_refused(own: tuple[str, ...], message: str) -> None:
+def test_other_labels_are_refused(model_labels: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        order(*own)
+        order(*model_labels)
 
 
 def test_the_recipe_names_every_output() -> None:
     with pytest.raises(InputError, match=r"teacher\.model\.labels: names 2 outputs, the model has 3"):
-        order("x", "y", "z", given=("a", "b"))
+        order("x", "y", "z", recipe_names=("a", "b"))
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
@@ -111,6 +115,6 @@ class TwoPerLabel(torch.nn.Module):
 
 def test_a_head_that_is_not_understood_is_refused() -> None:
     net = TwoPerLabel(ViTConfig(num_labels=3))
-    with pytest.raises(InputError, match=r"teacher\.model: .*its head \(head\.weight\) cannot be put into theirs"):
+    with pytest.raises(InputError, match=r"teacher\.model: .*its head \(head\.weight\) cannot be reordered"):
         reorder_outputs(net, [1, 0, 2], ["a", "b", "c"], WHERE)
     reorder_outputs(net, [0, 1, 2], ["a", "b", "c"], WHERE)

@@ -16,11 +16,11 @@ DEPTHS = st.integers(1, 96)
 
 
 @given(DEPTHS, DEPTHS)
-def test_uniform_layers_are_at_the_same_share_of_the_depth(own: int, others: int) -> None:
-    expected = tuple(ceil(Fraction(layer, own) * others) for layer in range(1, own + 1))
-    assert uniform_layers(own, others) == expected
+def test_uniform_layers_are_at_the_same_share_of_the_depth(n_layers: int, n_teacher_layers: int) -> None:
+    expected = tuple(ceil(Fraction(layer, n_layers) * n_teacher_layers) for layer in range(1, n_layers + 1))
+    assert uniform_layers(n_layers, n_teacher_layers) == expected
     assert list(expected) == sorted(expected)
-    assert (expected[0] >= 1, expected[-1]) == (True, others)
+    assert (expected[0] >= 1, expected[-1]) == (True, n_teacher_layers)
 
 
 def test_half_as_many_layers_are_every_second_one() -> None:
@@ -30,9 +30,12 @@ def test_half_as_many_layers_are_every_second_one() -> None:
 
 
 @given(DEPTHS, DEPTHS)
-def test_the_last_layers_are_as_many_as_the_models(own: int, others: int) -> None:
-    if own <= others:
-        assert chosen_layers("last", own, others, "w", "t") == tuple(range(1, others + 1))[-own:]
+def test_the_last_layers_are_as_many_as_the_models(n_layers: int, n_teacher_layers: int) -> None:
+    if n_layers <= n_teacher_layers:
+        assert (
+            chosen_layers("last", n_layers, n_teacher_layers, "w", "t")
+            == tuple(range(1, n_teacher_layers + 1))[-n_layers:]
+        )
 
 
 def test_named_layers_are_taken_as_they_are() -> None:
@@ -40,7 +43,7 @@ def test_named_layers_are_taken_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "own", "message"),
+    ("layers", "n_layers", "message"),
     [
         ((1, 7), 2, "w: there is no layer 7 in deep, which has 4; name 1 to 4"),
         ((1, 2), 3, "w: names 2 layers, and the model has 3; name a layer of deep for each"),
@@ -48,8 +51,8 @@ def test_named_layers_are_taken_as_they_are() -> None:
     ],
 )
 def test_layers_that_there_are_not_are_refused(
-    layers: Literal["uniform", "last"] | Sequence[int], own: int, message: str
+    layers: Literal["uniform", "last"] | Sequence[int], n_layers: int, message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        chosen_layers(layers, own, 4, "w", "deep")
+        chosen_layers(layers, n_layers, 4, "w", "deep")
     assert str(caught.value) == message

@@ -10,9 +10,9 @@ from understudy.models.tasks import TextModel
 
 @pytest.mark.parametrize(("kind", "turned"), [("llama", False), ("gpt2", True)])
 def test_those_of_torch_and_of_gpt2_are(kind: str, turned: bool) -> None:
-    found = linear_layers(network(kind))
-    assert len(found) == {"llama": 4 * 7 + 1, "gpt2": 4 * 4 + 1}[kind]
-    assert {is_transposed(layer) for name, layer in found.items() if name != "lm_head"} == {turned}
+    layers = linear_layers(network(kind))
+    assert len(layers) == {"llama": 4 * 7 + 1, "gpt2": 4 * 4 + 1}[kind]
+    assert {is_transposed(layer) for name, layer in layers.items() if name != "lm_head"} == {turned}
 
 
 def test_what_is_read_without_being_called_is_not() -> None:

@@ -11,14 +11,14 @@ from understudy.models.tasks import ImageModel, TextModel
 
 
 def test_a_language_models_weights_take_half_and_its_answers_stay_close() -> None:
-    whole = TextModel(network("llama", tie_word_embeddings=True), 64).eval()
-    half = narrowed(copy.deepcopy(whole), torch.bfloat16)
+    full_precision = TextModel(network("llama", tie_word_embeddings=True), 64).eval()
+    half = narrowed(copy.deepcopy(full_precision), torch.bfloat16)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
     net = half.get_submodule("net")
     assert net.get_parameter("lm_head.weight") is net.get_parameter("model.embed_tokens.weight")
     tokens = torch.arange(16).view(1, 16)
     with torch.no_grad():
-        close, exact = half(tokens).logits, whole(tokens).logits
+        close, exact = half(tokens).logits, full_precision(tokens).logits
     assert close.dtype is torch.bfloat16
     torch.testing.assert_close(close.float(), exact, rtol=0.05, atol=0.05)
 
@@ -30,10 +30,10 @@ def test_positions_and_running_means_stay_as_they_are() -> None:
 
 def test_images_come_in_the_type_of_the_weights() -> None:
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 3))
-    whole = ImageModel(net, [0.5], [0.2])
-    half = narrowed(copy.deepcopy(whole), torch.bfloat16)
+    full_precision = ImageModel(net, [0.5], [0.2])
+    half = narrowed(copy.deepcopy(full_precision), torch.bfloat16)
     images = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
-    torch.testing.assert_close(half(images).logits.float(), whole(images).logits, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(half(images).logits.float(), full_precision(images).logits, rtol=0.05, atol=0.05)
 
 
 def test_a_batch_normalisation_stays_in_one_type() -> None:
@@ -46,10 +46,10 @@ def test_a_batch_normalisation_stays_in_one_type() -> None:
         torch.nn.Flatten(),
         torch.nn.Linear(4 * 36, 3),
     )
-    whole = ImageModel(net, [0.5], [0.2]).eval()
-    half = narrowed(copy.deepcopy(whole), torch.bfloat16)
+    full_precision = ImageModel(net, [0.5], [0.2]).eval()
+    half = narrowed(copy.deepcopy(full_precision), torch.bfloat16)
     images = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
-    torch.testing.assert_close(half(images).logits.float(), whole(images).logits, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(half(images).logits.float(), full_precision(images).logits, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("empty", [True, False])

@@ -21,7 +21,7 @@ FACTS: Facts = {
 HALF = {"image_mean": [0.5], "image_std": [0.25]}
 
 
-def found(folder: Path, processor: dict[str, Any] | str | None, **model: Any) -> tuple[list[float], list[float]]:
+def moments(folder: Path, processor: dict[str, Any] | str | None, **model: Any) -> tuple[list[float], list[float]]:
     if processor is not None:
         text = processor if isinstance(processor, str) else json.dumps(processor)
         (folder / PREPROCESSOR).write_text(text)
@@ -42,7 +42,7 @@ def found(folder: Path, processor: dict[str, Any] | str | None, **model: Any) ->
 def test_images_are_normalised_as_the_models_maker_did(
     tmp_path: Path, processor: dict[str, Any], mean: float, std: float
 ) -> None:
-    means, deviations = found(tmp_path, processor)
+    means, deviations = moments(tmp_path, processor)
     np.testing.assert_allclose([*means, *deviations], [mean, std])
 
 
@@ -53,13 +53,13 @@ def test_what_nobody_says_is_not_guessed(tmp_path: Path, processor: dict[str, An
         r"teacher\.model\.normalization: .*the data's own: \{mean: \[0\.4568\], std: \[0\.2\]\}"
     )
     with pytest.raises(InputError, match=message):
-        found(tmp_path, processor)
+        moments(tmp_path, processor)
 
 
 @pytest.mark.parametrize("processor", [None, {"image_mean": [0.5], "image_std": [0.25]}])
 def test_the_recipe_has_the_last_word(tmp_path: Path, processor: dict[str, Any] | None) -> None:
-    given = {"mean": [0.1], "std": [0.3]}
-    assert found(tmp_path, processor, normalization=given) == ([0.1], [0.3])
+    settings = {"mean": [0.1], "std": [0.3]}
+    assert moments(tmp_path, processor, normalization=settings) == ([0.1], [0.3])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_recipe_has_the_last_word(tmp_path: Path, processor: dict[str, Any] 
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, processor: Any, model: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        found(tmp_path, processor, **model)
+        moments(tmp_path, processor, **model)
 
 
 @pytest.mark.parametrize(
@@ -96,36 +96,36 @@ def test_what_no_mean_and_deviation_of_the_file_expresses_is_asked_for(
     tmp_path: Path, processor: dict[str, Any], key: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{key} changes pixels beyond image_mean .* teacher\.model\.normalization"):
-        found(tmp_path, HALF | processor)
-    assert found(tmp_path, HALF | processor, normalization={"mean": [0.1], "std": [0.3]}) == ([0.1], [0.3])
-    assert found(tmp_path, HALF | processor | {key: False}) == ([0.5], [0.25])
+        moments(tmp_path, HALF | processor)
+    assert moments(tmp_path, HALF | processor, normalization={"mean": [0.1], "std": [0.3]}) == ([0.1], [0.3])
+    assert moments(tmp_path, HALF | processor | {key: False}) == ([0.5], [0.25])
 
 
-@pytest.mark.parametrize("given", [{}, {"normalization": {"mean": [0.1], "std": [0.3]}}])
+@pytest.mark.parametrize("settings", [{}, {"normalization": {"mean": [0.1], "std": [0.3]}}])
 @pytest.mark.parametrize(
     "processor", [{"do_flip_channel_order": True}, {"feature_extractor_type": "MobileViTImageProcessor"}]
 )
 def test_a_model_that_sees_other_colours_is_refused_whatever_the_recipe_says(
-    tmp_path: Path, processor: dict[str, Any], given: dict[str, Any]
+    tmp_path: Path, processor: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     with pytest.raises(InputError, match=r"takes channels in the order blue, green, red .*; take another model"):
-        found(tmp_path, HALF | processor, **given)
+        moments(tmp_path, HALF | processor, **settings)
 
 
 @pytest.mark.parametrize("key", ["do_normalize", "do_rescale"])
 def test_a_processor_that_is_not_known_has_to_say_what_it_does(tmp_path: Path, key: str) -> None:
     both = {**HALF, "image_processor_type": "GemmaImageProcessor", "do_normalize": True, "do_rescale": True}
-    assert found(tmp_path, both) == ([0.5], [0.25])
+    assert moments(tmp_path, both) == ([0.5], [0.25])
     del both[key]
     with pytest.raises(InputError, match=f"has no {key}, and the default of GemmaImageProcessor is not known here"):
-        found(tmp_path, both)
+        moments(tmp_path, both)
 
 
 @pytest.mark.parametrize("name", ["ViTFeatureExtractor", "ViTImageProcessor", "ViTImageProcessorFast", None])
 def test_what_is_left_out_is_done_by_known_processors_and_in_files_without_their_name(
     tmp_path: Path, name: str | None
 ) -> None:
-    assert found(tmp_path, {**HALF, "image_processor_type": name}) == ([0.5], [0.25])
+    assert moments(tmp_path, {**HALF, "image_processor_type": name}) == ([0.5], [0.25])
 
 
 @pytest.mark.parametrize("name", sorted(NORMALIZING))

@@ -1,4 +1,4 @@
-"""What is refused without memory, beside what torch's kernels refuse with it."""
+"""Operations that are refused without memory, compared with those that torch's kernels refuse."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch.nn import functional
 from understudy.models.one_type import MixedTypes, OneType
 
 TYPES = (torch.float32, torch.bfloat16)
-Given = tuple[torch.dtype, torch.dtype]
+Dtypes = tuple[torch.dtype, torch.dtype]
 
 
 def zeros(kind: torch.dtype, *shape: int) -> Tensor:
@@ -61,27 +61,27 @@ OPERATIONS: dict[str, Callable[[torch.dtype, torch.dtype], Tensor]] = {
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch logs a traceback of what fails without memory."""
+    """torch logs a traceback of each operation that fails without memory."""
     monkeypatch.setattr(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
-def takes(operation: Callable[[torch.dtype, torch.dtype], Tensor], given: Given) -> bool:
+def takes(operation: Callable[[torch.dtype, torch.dtype], Tensor], dtypes: Dtypes) -> bool:
     try:
         with torch.no_grad():
-            operation(*given)
+            operation(*dtypes)
     except RuntimeError:
         return False
     return True
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype")
-@pytest.mark.parametrize("given", [*product(TYPES, TYPES)], ids=str)
+@pytest.mark.parametrize("dtypes", [*product(TYPES, TYPES)], ids=str)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_without_memory_as_much_is_refused_as_with_it(name: str, given: Given) -> None:
+def test_without_memory_as_much_is_refused_as_with_it(name: str, dtypes: Dtypes) -> None:
     operation = OPERATIONS[name]
     with FakeTensorMode(), OneType():
-        tried = takes(operation, given)
-    assert tried == takes(operation, given)
+        tried = takes(operation, dtypes)
+    assert tried == takes(operation, dtypes)
 
 
 def test_the_message_names_the_operation_and_the_types() -> None:

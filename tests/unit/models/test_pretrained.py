@@ -76,7 +76,7 @@ def vit(folder: Path, seed: int = 0, **changes: Any) -> Path:
 
 
 def preprocessed(folder: Path) -> Path:
-    """The folder, with what its maker says of the images that it was trained with."""
+    """The folder, with its maker's settings of the images that it was trained with."""
     (folder / PREPROCESSOR).write_text('{"image_mean": 0.4, "image_std": 0.2}')
     return folder
 
@@ -129,14 +129,14 @@ def test_a_model_is_taken_as_it_is(images: Path, tmp_path: Path) -> None:
     folder = fetched(source, images)
     assert same_weights(folder, source)
     pixels = torch.randint(0, 256, (4, 1, 8, 8), dtype=torch.uint8)
-    own = ViTForImageClassification.from_pretrained(source).eval()
+    original = ViTForImageClassification.from_pretrained(source).eval()
     with torch.no_grad():
-        expected = own((pixels / 255 - 0.4) / 0.2).logits
+        expected = original((pixels / 255 - 0.4) / 0.2).logits
         torch.testing.assert_close(loaded(folder)(pixels).logits, expected)
 
 
 def test_a_model_of_an_architecture_with_several_classifiers_is_taken(images: Path, tmp_path: Path) -> None:
-    """transformers has two for deit, and chooses by what the configuration names."""
+    """transformers has two for deit, and chooses by the configuration."""
     logging.disable_progress_bar()
     DeiTForImageClassification(DeiTConfig(**VIT, **labels("a", "b", "c"))).save_pretrained(tmp_path / "source")
     folder = fetched(preprocessed(tmp_path / "source"), images)
@@ -170,11 +170,11 @@ def test_half_precision_weights_become_full(images: Path, tmp_path: Path) -> Non
 
 def test_sharded_weights_become_one_file(images: Path, tmp_path: Path) -> None:
     logging.disable_progress_bar()
-    whole = vit(tmp_path / "whole")
-    ViTForImageClassification.from_pretrained(whole).save_pretrained(tmp_path / "sharded", max_shard_size="2KB")
+    unsharded = vit(tmp_path / "whole")
+    ViTForImageClassification.from_pretrained(unsharded).save_pretrained(tmp_path / "sharded", max_shard_size="2KB")
     preprocessed(tmp_path / "sharded")
     assert len(list((tmp_path / "sharded").glob("model-*.safetensors"))) > 1
-    assert same_weights(fetched(tmp_path / "sharded", images), whole)
+    assert same_weights(fetched(tmp_path / "sharded", images), unsharded)
 
 
 def test_a_model_that_is_trained_further_gets_a_head_for_the_datas_labels(images: Path, tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ def test_as_many_labels_of_other_names_are_no_labels_of_the_data(images: Path, t
 def classifies(folder: Path, source: Path) -> None:
     """Whether a folder of ours gives the logits of a, b and c that transformers gives by the names of its outputs."""
     pixels = torch.randint(0, 256, (4, 1, 8, 8), dtype=torch.uint8)
-    own = ViTForImageClassification.from_pretrained(source).eval()
+    original = ViTForImageClassification.from_pretrained(source).eval()
     with torch.no_grad():
-        expected = own((pixels / 255 - 0.4) / 0.2).logits[:, [own.config.label2id[name] for name in "abc"]]
+        expected = original((pixels / 255 - 0.4) / 0.2).logits[:, [original.config.label2id[name] for name in "abc"]]
         torch.testing.assert_close(loaded(folder)(pixels).logits, expected)
 
 
@@ -212,7 +212,7 @@ def test_labels_in_another_order_are_matched_by_name(images: Path, tmp_path: Pat
     assert json.loads((folder / "config.json").read_text())["id2label"] == {"0": "a", "1": "b", "2": "c"}
     assert json.loads((folder / DESCRIPTION).read_text())["config"]["id2label"] == {"0": "a", "1": "b", "2": "c"}
     again = shutil.copytree(folder, tmp_path / "again")
-    classifies(fetched(again, images), source)  # what is saved so says the truth to the next who reads it
+    classifies(fetched(again, images), source)  # the saved configuration is right for its next reader
 
 
 def test_outputs_without_names_get_the_recipes(images: Path, tmp_path: Path) -> None:
@@ -409,8 +409,8 @@ def test_weights_that_are_no_numbers_are_refused(images: Path, tmp_path: Path, n
 
 
 def say_quantised(config: Path) -> None:
-    said = json.loads(config.read_text())
-    config.write_text(json.dumps({**said, "quantization_config": {"quant_method": "fp8"}}))
+    config_values = json.loads(config.read_text())
+    config.write_text(json.dumps({**config_values, "quantization_config": {"quant_method": "fp8"}}))
 
 
 @pytest.mark.parametrize(
@@ -442,11 +442,12 @@ def test_a_model_of_ours_keeps_its_own_normalisation(images: Path, tmp_path: Pat
 def test_a_folder_is_known_by_its_content(tmp_path: Path) -> None:
     fingerprints = Fingerprints(tmp_path)
     first, second = vit(tmp_path / "first"), vit(tmp_path / "second")
-    other = vit(tmp_path / "other", seed=1)
-    known = [
-        pretrained.identity(PretrainedModel(pretrained=str(f)), fingerprints, WHERE) for f in (first, second, other)
+    other_model = vit(tmp_path / "other", seed=1)
+    identities = [
+        pretrained.identity(PretrainedModel(pretrained=str(f)), fingerprints, WHERE)
+        for f in (first, second, other_model)
     ]
-    assert known[0] == known[1] != known[2]
+    assert identities[0] == identities[1] != identities[2]
 
 
 def test_a_commit_is_its_own_identity(tmp_path: Path) -> None:
@@ -455,11 +456,11 @@ def test_a_commit_is_its_own_identity(tmp_path: Path) -> None:
 
 
 def hub(monkeypatch: pytest.MonkeyPatch, outcome: Exception | Path) -> list[tuple[str, str, str | None]]:
-    """Let the hub answer with an error, or with the files of a folder; the list holds what it was asked for."""
-    asked: list[tuple[str, str, str | None]] = []
+    """Let the hub answer with an error, or with the files of a folder; the list holds the requests."""
+    requests: list[tuple[str, str, str | None]] = []
 
     def download(repository: str, name: str, *, revision: str | None = None) -> str:
-        asked.append((repository, name, revision))
+        requests.append((repository, name, revision))
         if isinstance(outcome, Exception):
             raise outcome
         if not (outcome / name).exists():
@@ -467,7 +468,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, outcome: Exception | Path) -> list[tupl
         return str(outcome / name)
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    return asked
+    return requests
 
 
 def test_a_hub_model_is_fetched_at_the_commit_that_its_name_points_to(
@@ -476,12 +477,12 @@ def test_a_hub_model_is_fetched_at_the_commit_that_its_name_points_to(
     commit = "c" * 40
     source = vit(tmp_path / "snapshots" / commit)
     (source / PREPROCESSOR).write_text('{"image_mean": [0.5], "image_std": [0.5]}')
-    asked = hub(monkeypatch, source)
+    requests = hub(monkeypatch, source)
     model = PretrainedModel(pretrained="owner/name", revision="v1")
     assert pretrained.identity(model, Fingerprints(tmp_path), WHERE) == commit
     assert same_weights(fetched("owner/name", images, revision="v1"), source)
-    assert {revision for _, name, revision in asked if name == "config.json"} == {"v1"}
-    assert {revision for _, name, revision in asked if name != "config.json"} == {commit}
+    assert {revision for _, name, revision in requests if name == "config.json"} == {"v1"}
+    assert {revision for _, name, revision in requests if name != "config.json"} == {commit}
     assert json.loads((images.parent / "fetched" / DESCRIPTION).read_text())["mean"] == [0.5]
 
 
@@ -490,23 +491,26 @@ def test_a_hub_models_shards_and_code_are_fetched_too(
     monkeypatch: pytest.MonkeyPatch, images: Path, tmp_path: Path
 ) -> None:
     source = with_code(tmp_path / "remote")
-    asked = hub(monkeypatch, source)
+    requests = hub(monkeypatch, source)
     fetched("owner/name", images, trust_remote_code=True)
-    assert {name for _, name, _ in asked if name.endswith(".py")} == set(CODE)
+    assert {name for _, name, _ in requests if name.endswith(".py")} == set(CODE)
     logging.disable_progress_bar()
     sharded = tmp_path / "sharded"
     ViTForImageClassification(ViTConfig(**VIT, **labels("a", "b", "c"))).save_pretrained(sharded, max_shard_size="2KB")
     preprocessed(sharded)
-    asked = hub(monkeypatch, sharded)
+    requests = hub(monkeypatch, sharded)
     fetched("owner/name", images)
     shards = {path.name for path in sharded.glob("model-*.safetensors")}
-    assert {name for _, name, _ in asked} >= shards
-    assert not any(name.endswith((".bin", ".py")) for _, name, _ in asked)
+    assert {name for _, name, _ in requests} >= shards
+    assert not any(name.endswith((".bin", ".py")) for _, name, _ in requests)
 
 
-def described(found: Any) -> dict[str, Any]:
-    """A description without what follows from the class that its weights were loaded into."""
-    return {**found, "config": {name: value for name, value in found["config"].items() if name != "architectures"}}
+def described(description: Any) -> dict[str, Any]:
+    """A description without the values that depend on the class of the loaded weights."""
+    return {
+        **description,
+        "config": {name: value for name, value in description["config"].items() if name != "architectures"},
+    }
 
 
 @pytest.mark.parametrize("head", ["kept", "new"])
@@ -518,12 +522,12 @@ def test_what_it_is_going_to_be_is_foreseen_without_weights(
     make, examples, facts = (vit, images, IMAGES) if kind == "images" else (gpt2, texts, TEXTS)
     source = make(tmp_path / "snapshots" / commit)
     expected = described(json.loads((fetched(source, examples, head) / DESCRIPTION).read_text()))
-    asked = hub(monkeypatch, source)
+    requests = hub(monkeypatch, source)
     (source / WEIGHTS).write_bytes(b"")
     for name in (str(source), "owner/name"):
-        found = pretrained.expected_description(PretrainedModel(pretrained=name, revision="v1"), facts, WHERE, head)
-        assert json.loads(json.dumps(described(found))) == expected
-    assert asked == [("owner/name", "config.json", "v1"), ("owner/name", PREPROCESSOR, commit)]
+        foreseen = pretrained.expected_description(PretrainedModel(pretrained=name, revision="v1"), facts, WHERE, head)
+        assert json.loads(json.dumps(described(foreseen))) == expected
+    assert requests == [("owner/name", "config.json", "v1"), ("owner/name", PREPROCESSOR, commit)]
 
 
 @pytest.mark.usefixtures("imported_code")
@@ -531,11 +535,11 @@ def test_code_that_is_trusted_is_foreseen_too_and_none_else_is_run(
     monkeypatch: pytest.MonkeyPatch, images: Path, tmp_path: Path
 ) -> None:
     source = with_code(tmp_path / "remote")
-    asked = hub(monkeypatch, source)
-    found = pretrained.expected_description(
+    requests = hub(monkeypatch, source)
+    foreseen = pretrained.expected_description(
         PretrainedModel(pretrained="owner/name", trust_remote_code=True), IMAGES, WHERE, "kept"
     )
-    assert set(found["code"]) == set(CODE) == {name for _, name, _ in asked if name.endswith(".py")}
+    assert set(foreseen["code"]) == set(CODE) == {name for _, name, _ in requests if name.endswith(".py")}
     with pytest.raises(InputError, match="has code of its own, which would run here"):
         pretrained.expected_description(PretrainedModel(pretrained="owner/name"), IMAGES, WHERE, "kept")
 
@@ -544,13 +548,13 @@ def test_pickle_is_not_even_downloaded_unless_the_recipe_says_so(
     monkeypatch: pytest.MonkeyPatch, images: Path, tmp_path: Path
 ) -> None:
     source = pickled(tmp_path / "source")
-    asked = hub(monkeypatch, source)
+    requests = hub(monkeypatch, source)
     (source / "pytorch_model.bin").rename(tmp_path / "kept")
     refused(r"owner/name has no safetensors", "owner/name", images)
-    assert not any(name.endswith(".bin") for _, name, _ in asked)
+    assert not any(name.endswith(".bin") for _, name, _ in requests)
     (tmp_path / "kept").rename(source / "pytorch_model.bin")
     fetched("owner/name", images, allow_pickle=True)
-    assert any(name == "pytorch_model.bin" for _, name, _ in asked)
+    assert any(name == "pytorch_model.bin" for _, name, _ in requests)
 
 
 def http(kind: type[Any], message: str) -> Any:

@@ -23,16 +23,16 @@ TOKENS = torch.arange(24).view(2, 12) % 64
 KINDS = pytest.mark.parametrize("kind", [EightBits, FourBits])
 
 
-def filled(kind: type[QuantizedLinear], model: nn.Module, whole: nn.Module) -> nn.Module:
+def filled(kind: type[QuantizedLinear], model: nn.Module, full_precision: nn.Module) -> nn.Module:
     """A model in fewer bits, from the weights of another one."""
-    return fill(quantize_linear_layers(model, kind), whole)
+    return fill(quantize_linear_layers(model, kind), full_precision)
 
 
-def fill(model: nn.Module, whole: nn.Module) -> nn.Module:
+def fill(model: nn.Module, full_precision: nn.Module) -> nn.Module:
     """A model whose layers in fewer bits have the weights of another one."""
     for name, layer in model.named_modules():
         if isinstance(layer, QuantizedLinear):
-            weight = whole.get_parameter(f"{name}.weight").detach()
+            weight = full_precision.get_parameter(f"{name}.weight").detach()
             layer.fill(lambda first, last, rows=weight: rows[first:last])
     return model
 
@@ -66,8 +66,8 @@ def test_a_layer_that_is_named_stays_and_in_four_bits_the_last_one(kind: type[Qu
 @KINDS
 def test_layers_that_code_of_ones_own_hangs_on_stay(kind: type[QuantizedLinear]) -> None:
     hooked, before = nn.Linear(4, 4), nn.Linear(4, 4)
-    hooked.register_forward_hook(lambda layer, given, said: said * 100)
-    before.register_forward_pre_hook(lambda layer, given: (given[0] * 100,))
+    hooked.register_forward_hook(lambda layer, inputs, outputs: outputs * 100)
+    before.register_forward_pre_hook(lambda layer, inputs: (inputs[0] * 100,))
     layers = nn.Sequential(hooked, before, spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 4), nn.Linear(4, 2))
     changed = [isinstance(layer, kind) for layer in quantize_linear_layers(layers, kind).children()]
     assert changed == [False, False, False, True, kind.skips_last_layer is False]
@@ -80,15 +80,15 @@ def test_a_saved_model_is_read_into_it(kind: type[QuantizedLinear], name: str, t
     facts: Any = {"task": "causal-lm", "vocab_size": 64, "eos_id": 0, "sequence_length": 16}
     sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2} if name == "gpt2" else {**SIZES, "vocab_size": 64}
     description = describe(ArchitectureModel(type=name, config=sizes), facts, "teacher.model")
-    whole = build_model(description)
+    full_precision = build_model(description)
     save_model(
         tmp_path,
-        {key: one for key, one in whole.state_dict().items() if "lm_head" not in key or name == "llama"},
+        {key: tensor for key, tensor in full_precision.state_dict().items() if "lm_head" not in key or name == "llama"},
         description,
     )
     few = quantize_linear_layers(empty_model(description), kind)
     read_weights(few, tmp_path, torch.device("cpu"), full_model=empty_model(description))
-    expected = fill(quantize_linear_layers(deepcopy(whole), kind), whole).eval()
+    expected = fill(quantize_linear_layers(deepcopy(full_precision), kind), full_precision).eval()
     with torch.inference_mode():
         assert torch.equal(few.eval()(TOKENS).logits, expected(TOKENS).logits)
     assert not [layer for layer in few.modules() if isinstance(layer, QuantizedLinear) and hasattr(layer, "weight")]

@@ -1,4 +1,4 @@
-"""Composite models: their text part is fetched, says what the whole says, and is built again from its description."""
+"""Composite models: their text part is fetched, gives the same logits, and is built again from its description."""
 
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def whole(kind: str) -> Any:
+def composite(kind: str) -> Any:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     torch.manual_seed(0)
@@ -60,7 +60,7 @@ def whole(kind: str) -> Any:
 
 def published(kind: str, folder: Path) -> Any:
     """As its maker publishes it: with the configuration of the whole."""
-    net = whole(kind)
+    net = composite(kind)
     net.save_pretrained(folder)
     AutoConfig.for_model(kind, **KINDS[kind]).save_pretrained(folder)
     return net
@@ -85,8 +85,11 @@ def test_the_text_part_is_taken_and_says_what_the_whole_says(kind: str, tmp_path
     tokens = torch.arange(16)[None]
     with torch.no_grad():
         expected = net(tokens).logits[..., :WORDS]
-        found = [model(tokens).logits, AutoModelForCausalLM.from_pretrained(out).eval()(tokens).logits[..., :WORDS]]
-    for logits in found:
+        both_logits = [
+            model(tokens).logits,
+            AutoModelForCausalLM.from_pretrained(out).eval()(tokens).logits[..., :WORDS],
+        ]
+    for logits in both_logits:
         torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
     model.train()(tokens)  # none asks for pictures that are not there
 

@@ -77,13 +77,13 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
 
 def say(folder: Path, **changes: Any) -> None:
     """Change a model's description."""
-    said = json.loads((folder / DESCRIPTION).read_text())
-    (folder / DESCRIPTION).write_text(json.dumps({**said, **changes}, indent=1, sort_keys=True) + "\n")
+    description = json.loads((folder / DESCRIPTION).read_text())
+    (folder / DESCRIPTION).write_text(json.dumps({**description, **changes}, indent=1, sort_keys=True) + "\n")
 
 
-def load(folder: Path, examples: Path, given: Any = VIT) -> Description:
+def load(folder: Path, examples: Path, model_section: Any = VIT) -> Description:
     """Load a model as who measures it does."""
-    description = trusted_description(folder, section(given), examples, WHERE)
+    description = trusted_description(folder, section(model_section), examples, WHERE)
     load_model(folder, description, torch.device("cpu"))
     return description
 
@@ -112,21 +112,21 @@ CODE = {"configuration_planted.py": PLANTED, "modeling_planted.py": PLANTED}
         {"kind": "transformers", "config": None},
     ],
 )
-@pytest.mark.parametrize("given", [VIT, {"pretrained": "somebody/model"}, {"factory": "ours:net"}])
+@pytest.mark.parametrize("model_section", [VIT, {"pretrained": "somebody/model"}, {"factory": "ours:net"}])
 def test_code_that_a_folder_names_is_not_run(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     model: Path,
     examples: Path,
     ran: Callable[[], bool],
-    given: Any,
+    model_section: Any,
     planted: dict[str, Any],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ours.py").write_text("from torch import nn\ndef net(num_labels):\n    return nn.Linear(1, 1)\n")
     say(model, **planted)
     with pytest.raises(UnderstudyError, match=r"understudy\.json: .*move (its|the) folder away, and run again"):
-        load(model, examples, given)
+        load(model, examples, model_section)
     assert not ran()
 
 
@@ -190,8 +190,8 @@ def test_a_factorys_arguments_are_compared_without_importing_it(
     model: Path, examples: Path, kwargs: object, fits: bool
 ) -> None:
     say(model, kind="factory", factory="ours:net", kwargs=kwargs)
-    said = json.loads((model / DESCRIPTION).read_text())
-    (model / DESCRIPTION).write_text(json.dumps({key: said[key] for key in said if key != "config"}))
+    description = json.loads((model / DESCRIPTION).read_text())
+    (model / DESCRIPTION).write_text(json.dumps({key: description[key] for key in description if key != "config"}))
     (model / "config.json").unlink()
     with nullcontext() if fits else pytest.raises(UnderstudyError, match="has another kwargs than"):
         check_delivered(model, section(OURS), TRAIN, examples, WHERE)
@@ -252,9 +252,9 @@ def test_a_pretrained_model_brings_its_own_normalization_and_no_other_labels(mod
 
 
 @pytest.mark.parametrize("name", TOKENIZER_FILES)
-@pytest.mark.parametrize("there", [True, False])
-def test_another_tokenizer_is_refused(model: Path, examples: Path, name: str, there: bool) -> None:
-    if there:
+@pytest.mark.parametrize("exists", [True, False])
+def test_another_tokenizer_is_refused(model: Path, examples: Path, name: str, exists: bool) -> None:
+    if exists:
         (examples / name).write_text("{ }")
     (model / name).write_text("{}")
     with pytest.raises(UnderstudyError, match="differs from the examples' file"):
@@ -276,18 +276,18 @@ def test_a_configuration_for_others_that_says_something_else_is_refused(model: P
         load(model, examples)
 
 
-@pytest.mark.parametrize("left", ["a pickle", "another shape", "another type", "nothing"])
-def test_weights_are_compared_by_name_shape_and_type(model: Path, examples: Path, left: str) -> None:
-    if left == "a pickle":
+@pytest.mark.parametrize("case", ["a pickle", "another shape", "another type", "nothing"])
+def test_weights_are_compared_by_name_shape_and_type(model: Path, examples: Path, case: str) -> None:
+    if case == "a pickle":
         torch.save({}, model / WEIGHTS)
-    elif left == "nothing":
+    elif case == "nothing":
         (model / WEIGHTS).unlink()
     else:
         from safetensors.torch import load_file
 
         state = load_file(model / WEIGHTS)
         name = "classifier.bias"
-        state[name] = torch.zeros(3) if left == "another shape" else state[name].half()
+        state[name] = torch.zeros(3) if case == "another shape" else state[name].half()
         save_file(state, model / WEIGHTS)
     with pytest.raises(UnderstudyError, match=r"model\.safetensors: is not|its weights (do not fit|are neither in)"):
         load(model, examples)
@@ -297,7 +297,7 @@ def test_weights_are_compared_by_name_shape_and_type(model: Path, examples: Path
 
 
 def strange(model: Path, ours: list[Any], *sections: Any) -> Description:
-    return trusted_champion(model, {str(number): section(one) for number, one in enumerate(sections)}, ours)
+    return trusted_champion(model, {str(number): section(values) for number, values in enumerate(sections)}, ours)
 
 
 def test_a_champion_without_code_may_come_from_any_recipe(model: Path) -> None:
@@ -327,15 +327,15 @@ def test_a_champion_without_code_names_none_that_lies_elsewhere(
 def test_a_champions_own_code_has_to_be_that_of_a_model_of_this_run(model: Path) -> None:
     say(model, code=CODE)
     assert "code" in strange(model, [{"kind": "transformers", "config": {}, "code": CODE}], VIT)
-    for other in ({"code": {"modeling_planted.py": ""}}, {"code": CODE, "config": {"auto_map": {}}}):
+    for changes in ({"code": {"modeling_planted.py": ""}}, {"code": CODE, "config": {"auto_map": {}}}):
         with pytest.raises(UnderstudyError, match="the champion runs code of its own"):
-            strange(model, [{"kind": "transformers", "config": {}, **other}], VIT)
+            strange(model, [{"kind": "transformers", "config": {}, **changes}], VIT)
 
 
 def test_each_role_is_compared_with_its_own_section(model: Path, examples: Path) -> None:
     smaller = {**VIT, "config": {**VIT["config"], "hidden_size": 4}}
     sections = {"teacher.model": section(VIT), "student.model": section(smaller)}
-    found = trusted_descriptions({"champion": model, "teacher": model}, sections, examples)
-    assert list(found) == ["champion", "teacher"]
+    descriptions = trusted_descriptions({"champion": model, "teacher": model}, sections, examples)
+    assert list(descriptions) == ["champion", "teacher"]
     with pytest.raises(UnderstudyError, match=r"is no student\.model of this recipe \(config: "):
         trusted_descriptions({"control": model}, sections, examples)

@@ -47,11 +47,11 @@ def test_imports_are_followed_through_the_users_own_code_to_libraries(folder: Pa
     (folder / "layers_of_a_user" / "head.py").write_text(
         "import numpy.linalg\nfrom . import nothing\nimport not_there_at_all"
     )
-    found = user_code("net_of_a_user")
-    assert found.paths == (folder / "layers_of_a_user", folder / "net_of_a_user.py")
-    assert found.libraries == {"torch", "numpy"}
-    assert not found.imports_understudy
-    before = found.identity
+    code = user_code("net_of_a_user")
+    assert code.paths == (folder / "layers_of_a_user", folder / "net_of_a_user.py")
+    assert code.libraries == {"torch", "numpy"}
+    assert not code.imports_understudy
+    before = code.identity
     (folder / "layers_of_a_user" / "head.py").write_text("import numpy.linalg")
     assert user_code("net_of_a_user").identity != before
 
@@ -66,16 +66,16 @@ def test_another_version_of_a_library_counts(folder: Path, monkeypatch: pytest.M
 
 
 def test_an_installed_module_is_a_library_and_none_of_the_users_own() -> None:
-    found = user_code("torch.nn")
-    assert found.paths == ()
-    assert found.libraries == {"torch"}
+    code = user_code("torch.nn")
+    assert code.paths == ()
+    assert code.libraries == {"torch"}
 
 
 def test_understudy_is_named_and_not_followed(folder: Path) -> None:
     (folder / "net_of_a_user.py").write_text("from understudy.models.build import build")
-    found = user_code("net_of_a_user")
-    assert found.imports_understudy
-    assert found.paths == (folder / "net_of_a_user.py",)
+    code = user_code("net_of_a_user")
+    assert code.imports_understudy
+    assert code.paths == (folder / "net_of_a_user.py",)
 
 
 def test_a_file_that_is_no_python_counts_by_its_bytes(folder: Path) -> None:
@@ -100,12 +100,12 @@ def test_a_recipes_folder_comes_before_the_one_that_the_command_runs_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In every process that is started with this environment, `python -m` included."""
-    here, recipes = tmp_path / "here", tmp_path / "recipes"
-    for folder in (here, recipes):
+    working_folder, recipes = tmp_path / "here", tmp_path / "recipes"
+    for folder in (working_folder, recipes):
         folder.mkdir()
         (folder / "nets.py").write_text(f"print({folder.name!r})")
-    (here / "other.py").write_text("import nets; print('other')")
-    monkeypatch.chdir(here)
+    (working_folder / "other.py").write_text("import nets; print('other')")
+    monkeypatch.chdir(working_folder)
     command = [sys.executable, "-m", "other"]
     more = {**os.environ, **environment(recipes)}
     done = subprocess.run(command, env=more, capture_output=True, text=True, check=True)

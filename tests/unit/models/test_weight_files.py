@@ -18,14 +18,14 @@ def folder(at: Path, names: dict[str, int], index: object = None) -> Path:
 
 
 def test_weights_are_one_file_or_those_that_the_index_names(tmp_path: Path) -> None:
-    one, several = tmp_path / "one", tmp_path / "several"
-    one.mkdir()
-    several.mkdir()
-    folder(one, {"model.safetensors": 5, "config.json": 3})
-    folder(several, {TWO: 7, ONE: 4, "config.json": 3}, {"weight_map": {"a": TWO, "b": ONE, "c": ONE}})
-    assert weight_files(one) == (one / "model.safetensors",)
-    assert weight_files(several) == (several / ONE, several / TWO)
-    assert (weight_bytes(one), weight_bytes(several)) == (5, 11)
+    single_file, sharded = tmp_path / "one", tmp_path / "several"
+    single_file.mkdir()
+    sharded.mkdir()
+    folder(single_file, {"model.safetensors": 5, "config.json": 3})
+    folder(sharded, {TWO: 7, ONE: 4, "config.json": 3}, {"weight_map": {"a": TWO, "b": ONE, "c": ONE}})
+    assert weight_files(single_file) == (single_file / "model.safetensors",)
+    assert weight_files(sharded) == (sharded / ONE, sharded / TWO)
+    assert (weight_bytes(single_file), weight_bytes(sharded)) == (5, 11)
 
 
 @pytest.mark.parametrize(

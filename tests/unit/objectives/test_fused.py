@@ -1,4 +1,4 @@
-"""Loss and gradient in one pass: against formulas in numpy, whatever the weights, temperatures and logits are."""
+"""Loss and gradient in one pass: against formulas in numpy, for any weights, temperatures and logits."""
 
 import math
 from typing import Any
@@ -25,14 +25,14 @@ unhurried = settings(deadline=None)
 Array = Any
 
 
-def learned(hard: float, soft: float, temperature: float, smoothing: float) -> PositionObjective:
+def criterion(hard: float, soft: float, temperature: float, smoothing: float) -> PositionObjective:
     sections = (
         LabelsObjective(type="labels", weight=hard),
         LogitsObjective(type="logits", weight=soft, temperature=temperature),
     )
-    made = objective(sections, Context(Train(steps=1, label_smoothing=smoothing), seed=0))
-    assert isinstance(made, PositionObjective)
-    return made
+    loss = objective(sections, Context(Train(steps=1, label_smoothing=smoothing), seed=0))
+    assert isinstance(loss, PositionObjective)
+    return loss
 
 
 def reference(
@@ -45,15 +45,15 @@ def reference(
         if label == IGNORED:
             continue
         classes = student.shape[1]
-        wanted = np.full(classes, smoothing / classes)
-        wanted[label] += 1 - smoothing
-        log_q, terms = log_softmax(student[row]), wanted > 0
-        total -= hard * (wanted[terms] * log_q[terms]).sum()
-        gradient[row] += hard * (softmax(student[row]) - wanted)
+        target = np.full(classes, smoothing / classes)
+        target[label] += 1 - smoothing
+        log_q, terms = log_softmax(student[row]), target > 0
+        total -= hard * (target[terms] * log_q[terms]).sum()
+        gradient[row] += hard * (softmax(student[row]) - target)
         p, q = softmax(teacher[row] / temperature), softmax(student[row] / temperature)
-        some = p > 0
+        support = p > 0
         with np.errstate(divide="ignore"):
-            total += soft * temperature**2 * (p[some] * (np.log(p[some]) - np.log(q[some]))).sum()
+            total += soft * temperature**2 * (p[support] * (np.log(p[support]) - np.log(q[support]))).sum()
         gradient[row] += soft * temperature * (q - p)
     return float(total), gradient
 
@@ -90,7 +90,7 @@ def test_loss_and_gradient_are_those_of_the_formula(
     gradient = torch.empty_like(student)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(fused.AT_A_TIME, "cpu", at_a_time)
-        losses = learned(*weight, temperature, 0.0).losses
+        losses = criterion(*weight, temperature, 0.0).losses
         total = write_gradient(losses, student, (teacher,), Batch(labels, labels), gradient)
     expected, of_logits = reference(student.numpy(), teacher.numpy(), labels.numpy(), weight, temperature, 0.0)
     assert total.item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
@@ -104,7 +104,7 @@ def test_smoothed_labels_have_the_gradient_of_their_formula(
 ) -> None:
     student, teacher, labels = case
     student, gradient = student.clamp(min=-30), torch.empty_like(student)
-    losses = learned(0.4, 0.6, temperature, smoothing).losses
+    losses = criterion(0.4, 0.6, temperature, smoothing).losses
     total = write_gradient(losses, student, (teacher,), Batch(labels, labels), gradient)
     expected, of_logits = reference(
         student.numpy(), teacher.numpy(), labels.numpy(), (0.4, 0.6), temperature, smoothing
@@ -116,12 +116,12 @@ def test_smoothed_labels_have_the_gradient_of_their_formula(
 @unhurried
 @given(cases(), cases(), temperatures)
 def test_several_teachers_are_the_mean_of_their_softened_distributions(
-    case: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor], temperature: float
+    case: tuple[Tensor, Tensor, Tensor], other_case: tuple[Tensor, Tensor, Tensor], temperature: float
 ) -> None:
     """Against numpy's mean of probabilities; a teacher that is not named has no say."""
     student, teacher, labels = case
     student = student.clamp(min=-30)
-    second = other[1].repeat(9, 6)[: len(student), : student.shape[1]]
+    second = other_case[1].repeat(9, 6)[: len(student), : student.shape[1]]
     section = LogitsObjective(type="logits", temperature=temperature, teacher=("first", "second"))
     names = dict.fromkeys(("first", "odd", "second"), OutputShapes())
     built = objective((section,), Context(Train(steps=1), seed=0, teachers=names))
@@ -143,8 +143,8 @@ def test_an_objective_of_one_teacher_learns_from_that_one_alone() -> None:
     names = {"first": OutputShapes(), "second": OutputShapes()}
     built = objective((LogitsObjective(type="logits", teacher="second"),), Context(Train(steps=1), 0, teachers=names))
     alone = objective((LogitsObjective(type="logits"),), Context(Train(steps=1), 0))
-    found = built(Outputs(student), (Outputs(first), Outputs(second)), Batch(labels, labels))
-    assert found == alone(Outputs(student), (Outputs(second),), Batch(labels, labels))
+    loss = built(Outputs(student), (Outputs(first), Outputs(second)), Batch(labels, labels))
+    assert loss == alone(Outputs(student), (Outputs(second),), Batch(labels, labels))
 
 
 @pytest.mark.parametrize("mixed", [True, False])
@@ -154,17 +154,17 @@ def test_the_closed_gradient_passes_gradcheck(mixed: bool, temperature: float) -
     student, teacher = (torch.randn(5, 7, generator=random, dtype=torch.double) for _ in "ab")
     labels = torch.tensor([0, 3, IGNORED, 6, 2])
     batch = Batch(labels, labels, Mixed(labels.flip(0), 0.3) if mixed else None)
-    learns = learned(0.3, 0.7, temperature, 0.1)
+    smoothed = criterion(0.3, 0.7, temperature, 0.1)
     assert torch.autograd.gradcheck(
-        lambda logits: learns(Outputs(logits), (Outputs(teacher),), batch), student.requires_grad_()
+        lambda logits: smoothed(Outputs(logits), (Outputs(teacher),), batch), student.requires_grad_()
     )
 
 
-def test_a_student_that_forbids_what_its_teacher_allows_loses_infinitely_much() -> None:
+def test_a_zero_probability_where_the_teachers_is_positive_is_an_infinite_loss() -> None:
     student, teacher = torch.tensor([[1.0, 2.0, -math.inf]]), torch.tensor([[1.0, 2.0, 0.0]])
     labels = torch.tensor([1])
     total = write_gradient(
-        learned(0.0, 1.0, 2.0, 0.0).losses, student, (teacher,), Batch(labels, labels), torch.empty_like(student)
+        criterion(0.0, 1.0, 2.0, 0.0).losses, student, (teacher,), Batch(labels, labels), torch.empty_like(student)
     )
     assert total.item() == math.inf
 
@@ -172,16 +172,16 @@ def test_a_student_that_forbids_what_its_teacher_allows_loses_infinitely_much() 
 def test_a_position_that_does_not_count_may_hold_anything() -> None:
     student, labels = torch.full((2, 3), math.nan), torch.tensor([IGNORED, IGNORED])
     gradient = torch.empty_like(student)
-    total = write_gradient(learned(0.5, 0.5, 2.0, 0.1).losses, student, (student,), Batch(labels, labels), gradient)
+    total = write_gradient(criterion(0.5, 0.5, 2.0, 0.1).losses, student, (student,), Batch(labels, labels), gradient)
     assert total.item() == 0
     assert not gradient.any()
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_what_is_compiled_gives_the_same_and_may_write_over_the_logits(kind: torch.dtype) -> None:
+def test_compiled_losses_are_the_same_and_may_overwrite_the_logits(kind: torch.dtype) -> None:
     """Traced whole, as for a GPU; the kernels are torch's."""
     random = torch.Generator().manual_seed(0)
-    losses = learned(0.3, 0.7, 2.0, 0.1).losses
+    losses = criterion(0.3, 0.7, 2.0, 0.1).losses
     for rows in (6, 9, 1):
         student, teacher = (torch.randn(rows, 50, generator=random).to(kind) for _ in "ab")
         labels = torch.randint(0, 50, (rows,), generator=random)

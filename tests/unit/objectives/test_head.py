@@ -23,10 +23,10 @@ def test_its_gradients_are_those_of_autograd(
     expected = torch.autograd.grad(layer(states)[..., :17], (states, *layer.parameters()), gradient)
     head = LinearHead(layer, 17, kind)
     sums = [torch.zeros_like(parameter) for parameter in layer.parameters()]
-    own = head.gradients(states.detach(), gradient.to(kind), sums)
+    of_states = head.gradients(states.detach(), gradient.to(kind), sums)
     assert head.logits(states.detach()).dtype is kind
-    for found, right in zip((own.to(layer.weight.dtype), *sums), expected, strict=True):
-        torch.testing.assert_close(found, right, rtol=exact, atol=5 * exact)
+    for computed, reference in zip((of_states.to(layer.weight.dtype), *sums), expected, strict=True):
+        torch.testing.assert_close(computed, reference, rtol=exact, atol=5 * exact)
 
 
 def test_on_a_gpu_products_of_half_precision_are_summed_in_fp32() -> None:

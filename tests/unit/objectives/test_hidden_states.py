@@ -1,4 +1,4 @@
-"""Hidden states: the distance against numpy in double precision, the layers, and what is told before a rank starts."""
+"""Hidden states: the distance against numpy in double precision, the layers, and errors before a rank starts."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,8 +42,8 @@ def states(model: Model, count: int = 3) -> Outputs:
     return Outputs(torch.zeros(count, positions, 5, dtype=torch.double), hidden)
 
 
-def weights(learned: Objective) -> list[Tensor]:
-    return [weight for name, weight in learned.named_parameters() if "projections" in name]
+def weights(criterion: Objective) -> list[Tensor]:
+    return [weight for name, weight in criterion.named_parameters() if "projections" in name]
 
 
 STUDENT, TEACHER = (2, 4, 3), (5, 4, 6)
@@ -54,32 +54,32 @@ PAIRS = [((1, 3), (2, 5)), ((2, 5),), ((0, 0), (2, 1), (2, 5))]
 @pytest.mark.parametrize("images", [True, False])
 def test_the_loss_is_that_of_its_formula(layers: Any, pairs: Any, images: bool) -> None:
     torch.manual_seed(0)
-    learned, student, teacher = built(STUDENT, TEACHER, layers=layers), states(STUDENT), states(TEACHER)
+    criterion, student, teacher = built(STUDENT, TEACHER, layers=layers), states(STUDENT), states(TEACHER)
     labels = torch.tensor([1, 0, 2] if images else [[1, 2, IGNORED, 3], [IGNORED] * 4, [0, 1, 2, 3]])
     expected = 0.0
-    for (own, other), weight in zip(pairs, weights(learned), strict=True):
-        ours, theirs = student.hidden_states[own].numpy(), teacher.hidden_states[other].numpy()
+    for (student_layer, teacher_layer), weight in zip(pairs, weights(criterion), strict=True):
+        ours, theirs = student.hidden_states[student_layer].numpy(), teacher.hidden_states[teacher_layer].numpy()
         squared = np.square(np.einsum("bpw,vw->bpv", ours, weight.detach().numpy()) - theirs)
         if images:
             expected += squared.mean((1, 2)).sum()
         else:
             expected += (squared.sum(-1) / 6)[labels.numpy() != IGNORED].sum()
-    found = learned(student, (teacher,), Batch(labels, labels)).item()
-    assert found == pytest.approx(expected / len(pairs), rel=1e-10)
+    loss = criterion(student, (teacher,), Batch(labels, labels)).item()
+    assert loss == pytest.approx(expected / len(pairs), rel=1e-10)
 
 
 def test_its_gradients_pass_gradcheck() -> None:
     torch.manual_seed(0)
-    learned, student, teacher = built(STUDENT, TEACHER), states(STUDENT), states(TEACHER)
+    criterion, student, teacher = built(STUDENT, TEACHER), states(STUDENT), states(TEACHER)
     labels = torch.tensor([[1, 2, IGNORED, 3], [IGNORED] * 4, [0, 1, 2, 3]])
 
     def loss(first: Tensor, last: Tensor, *_weights: Tensor) -> Tensor:
         hidden = (student.hidden_states[0], first, last)
-        total: Tensor = learned(student._replace(hidden_states=hidden), (teacher,), Batch(labels, labels))
+        total: Tensor = criterion(student._replace(hidden_states=hidden), (teacher,), Batch(labels, labels))
         return total
 
     inputs = [state.requires_grad_() for state in student.hidden_states[1:]]
-    assert torch.autograd.gradcheck(loss, (*inputs, *weights(learned)))
+    assert torch.autograd.gradcheck(loss, (*inputs, *weights(criterion)))
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,18 @@ def test_uniform_layers_are_at_the_same_share_of_the_depth(student: int, teacher
     """Widths tell which layers of the teacher were taken."""
     widths = OutputShapes(tuple(Size((4, 10 + layer)) for layer in range(teacher + 1)))
     section = HiddenStatesObjective(type="hidden_states")
-    learned = section.build(Context(Train(steps=1), 0, shapes((student, 4, 3)), {"teacher": widths}))
-    assert [len(weight) - 10 for weight in weights(learned)] == layers
+    criterion = section.build(Context(Train(steps=1), 0, shapes((student, 4, 3)), {"teacher": widths}))
+    assert [len(weight) - 10 for weight in weights(criterion)] == layers
 
 
 def test_projections_are_drawn_from_the_seed_alone() -> None:
     torch.manual_seed(0)
     first = built(STUDENT, TEACHER, seed=7)
     drawn = torch.rand(1)
-    again, other = built(STUDENT, TEACHER, seed=7), built(STUDENT, TEACHER, seed=8)
+    again, other_seed = built(STUDENT, TEACHER, seed=7), built(STUDENT, TEACHER, seed=8)
     torch.manual_seed(0)
     assert torch.equal(drawn, torch.rand(1))
-    for ours, same, different in zip(weights(first), weights(again), weights(other), strict=True):
+    for ours, same, different in zip(weights(first), weights(again), weights(other_seed), strict=True):
         assert torch.equal(ours, same)
         assert not torch.equal(ours, different)
 
@@ -167,10 +167,10 @@ def test_the_plan_traces_all_layers_that_are_compared() -> None:
     assert depths(with_hidden_states()) == (None, {})
 
 
-@pytest.mark.parametrize(("found", "parts"), [(Degrees(), 1), (Degrees(dp_replicate=2), 1), (Degrees(dp_shard=2), 2)])
-def test_the_plan_counts_the_projections(found: Degrees, parts: int) -> None:
+@pytest.mark.parametrize(("degrees", "parts"), [(Degrees(), 1), (Degrees(dp_replicate=2), 1), (Degrees(dp_shard=2), 2)])
+def test_the_plan_counts_the_projections(degrees: Degrees, parts: int) -> None:
     """Two of 64 x 64 in fp32, with the two moments of AdamW."""
     plain = replace(with_hidden_states(), settings=planned(llama(2), llama(3)).settings)
-    without, with_them = (traces(job, found, "cpu", torch.float32)[0] for job in (plain, with_hidden_states()))
+    without, with_them = (traces(job, degrees, "cpu", torch.float32)[0] for job in (plain, with_hidden_states()))
     assert with_them.state - without.state == pytest.approx(3 * 4 * 2 * 64 * 64 / parts, abs=64)
     assert with_them.resident > without.resident

@@ -59,9 +59,9 @@ def distillation(temperature: float, alpha: float) -> Objective:
     return objective([hard, soft], Context(Train(steps=1), seed=0))
 
 
-def loss_of(learns: Objective, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
-    found: Tensor = learns(Outputs(student), (Outputs(teacher),), Batch(labels, labels))
-    return found
+def loss_of(criterion: Objective, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    loss: Tensor = criterion(Outputs(student), (Outputs(teacher),), Batch(labels, labels))
+    return loss
 
 
 @unhurried
@@ -75,8 +75,8 @@ def test_cross_entropy_is_the_sum_over_targets(case: Case) -> None:
 @given(cases(), st.sampled_from([0.5, 1.0, 2.0, 4.0, 10.0]))
 def test_the_soft_part_is_the_divergence_of_the_softened_distributions(case: Case, temperature: float) -> None:
     student, teacher, labels = case
-    found = loss_of(distillation(temperature, 1.0), student, teacher, labels).item()
-    assert found == pytest.approx(soft(student, teacher, labels, temperature), rel=1e-3, abs=1e-4)
+    loss = loss_of(distillation(temperature, 1.0), student, teacher, labels).item()
+    assert loss == pytest.approx(soft(student, teacher, labels, temperature), rel=1e-3, abs=1e-4)
 
 
 @unhurried
@@ -85,13 +85,13 @@ def test_of_mixed_examples_it_is_that_of_the_mixed_labels(seed: int, classes: in
     """torch's own, of labels that are distributions."""
     random = torch.Generator().manual_seed(seed)
     logits, labels = torch.randn(6, classes, generator=random), torch.randint(0, classes, (2, 6), generator=random)
-    learns = objective(without_teacher(), Context(Train(steps=1, label_smoothing=smooth), seed=0))
-    found = learns(Outputs(logits), (), Batch(labels[0], labels[0], Mixed(labels[1], share)))
+    criterion = objective(without_teacher(), Context(Train(steps=1, label_smoothing=smooth), seed=0))
+    loss = criterion(Outputs(logits), (), Batch(labels[0], labels[0], Mixed(labels[1], share)))
     first, second = one_hot(labels, classes).double()
     expected = torch_cross_entropy(
         logits.double(), share * first + (1 - share) * second, reduction="sum", label_smoothing=smooth
     )
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
 
 
 @unhurried
@@ -99,8 +99,8 @@ def test_of_mixed_examples_it_is_that_of_the_mixed_labels(seed: int, classes: in
 def test_the_loss_weighs_the_hard_and_the_soft_part(case: Case, temperature: float, alpha: float) -> None:
     student, teacher, labels = case
     expected = (1 - alpha) * hard(student, labels) + alpha * soft(student, teacher, labels, temperature)
-    found = loss_of(distillation(temperature, alpha), student, teacher, labels).item()
-    assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    loss = loss_of(distillation(temperature, alpha), student, teacher, labels).item()
+    assert loss == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
 @unhurried
@@ -108,15 +108,15 @@ def test_the_loss_weighs_the_hard_and_the_soft_part(case: Case, temperature: flo
 def test_smoothed_labels_spread_their_share_evenly(case: Case, smoothing: float) -> None:
     logits, _, labels = case
     classes = logits.shape[-1]
-    learns = objective(without_teacher(), Context(Train(steps=1, label_smoothing=smoothing), seed=0))
+    criterion = objective(without_teacher(), Context(Train(steps=1, label_smoothing=smoothing), seed=0))
     log = torch.log_softmax(logits.double().flatten(0, -2), -1)
     chosen = labels.flatten() != IGNORED
-    wanted = torch.full_like(log, smoothing / classes)
+    target = torch.full_like(log, smoothing / classes)
     places = labels.flatten().clamp(min=0)[:, None]
-    wanted.scatter_add_(1, places, torch.full_like(places, 1 - smoothing, dtype=torch.double))
-    expected = -(wanted * log).sum(-1)[chosen].sum().item()
-    found = loss_of(learns, logits, logits, labels).item()
-    assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    target.scatter_add_(1, places, torch.full_like(places, 1 - smoothing, dtype=torch.double))
+    expected = -(target * log).sum(-1)[chosen].sum().item()
+    loss = loss_of(criterion, logits, logits, labels).item()
+    assert loss == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 @unhurried
@@ -124,9 +124,9 @@ def test_smoothed_labels_spread_their_share_evenly(case: Case, smoothing: float)
 def test_without_the_soft_part_it_is_cross_entropy_and_its_gradient(case: Case) -> None:
     student, teacher, labels = case
     gradients = []
-    for learns in (distillation(4.0, 0.0), objective(without_teacher(), Context(Train(steps=1), seed=0))):
+    for criterion in (distillation(4.0, 0.0), objective(without_teacher(), Context(Train(steps=1), seed=0))):
         logits = student.clone().requires_grad_()
-        loss_of(learns, logits, teacher, labels).backward()
+        loss_of(criterion, logits, teacher, labels).backward()
         gradients.append(logits.grad)
     torch.testing.assert_close(*gradients)
 
@@ -156,10 +156,10 @@ def test_positions_without_a_target_pull_at_nothing(case: Case) -> None:
 @given(cases())
 def test_the_parts_of_a_batch_add_up_to_its_loss(case: Case) -> None:
     student, teacher, labels = case
-    learns = distillation(2.0, 0.5)
+    criterion = distillation(2.0, 0.5)
     parts = [slice(at, at + 1) for at in range(len(labels))]
-    split = sum(loss_of(learns, student[part], teacher[part], labels[part]).item() for part in parts)
-    assert split == pytest.approx(loss_of(learns, student, teacher, labels).item(), abs=1e-3)
+    split = sum(loss_of(criterion, student[part], teacher[part], labels[part]).item() for part in parts)
+    assert split == pytest.approx(loss_of(criterion, student, teacher, labels).item(), abs=1e-3)
 
 
 def soft_gradient(temperature: float) -> Tensor:
@@ -184,7 +184,7 @@ def test_logits_of_half_precision_are_compared_in_full() -> None:
     random = torch.Generator().manual_seed(0)
     student, teacher = (torch.randn(64, 50, generator=random).bfloat16() for _ in "ab")
     labels = torch.randint(0, 50, (64,), generator=random)
-    found = loss_of(distillation(2.0, 0.5), student, teacher, labels)
-    assert found.dtype is torch.float32
+    loss = loss_of(distillation(2.0, 0.5), student, teacher, labels)
+    assert loss.dtype is torch.float32
     expected = 0.5 * hard(student.float(), labels) + 0.5 * soft(student.float(), teacher.float(), labels, 2.0)
-    assert found.item() == pytest.approx(expected, rel=1e-4)
+    assert loss.item() == pytest.approx(expected, rel=1e-4)

@@ -1,4 +1,4 @@
-"""The loss in pieces is the loss of all positions, with its gradients, and holds an eighth of what that holds."""
+"""The loss in pieces is the loss of all positions, with its gradients, and takes an eighth of its memory."""
 
 from collections.abc import Iterator
 
@@ -24,17 +24,25 @@ BOTH = (LabelsObjective(type="labels", weight=0.3), LogitsObjective(type="logits
 TRAIN = Context(Train(steps=1, label_smoothing=0.1), seed=0)
 
 
-def states(head: nn.Linear, known: Tensor, *, linear: bool = True) -> States:
-    return States(known, head, (*head.parameters(),), head.out_features, head if linear else None)
+def states(head: nn.Linear, features: Tensor, *, linear: bool = True) -> States:
+    return States(features, head, (*head.parameters(),), head.out_features, head if linear else None)
 
 
 def case(positions: int, vocabulary: int, width: int) -> tuple[nn.Linear, Tensor, States, Batch]:
     torch.manual_seed(0)
-    head, other = nn.Linear(width, vocabulary), nn.Linear(2 * width, vocabulary).requires_grad_(requires_grad=False)
-    known = torch.randn(2, positions // 2, width, requires_grad=True)
+    head, teacher_head = (
+        nn.Linear(width, vocabulary),
+        nn.Linear(2 * width, vocabulary).requires_grad_(requires_grad=False),
+    )
+    features = torch.randn(2, positions // 2, width, requires_grad=True)
     labels = torch.randint(vocabulary, (2, positions // 2))
     labels[0, :3] = IGNORED
-    return head, known, states(other, torch.randn(2, positions // 2, 2 * width)), Batch(labels.clone(), labels)
+    return (
+        head,
+        features,
+        states(teacher_head, torch.randn(2, positions // 2, 2 * width)),
+        Batch(labels.clone(), labels),
+    )
 
 
 @pytest.fixture
@@ -49,33 +57,37 @@ def few_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("with_teacher", [True, False])
 @pytest.mark.parametrize("linear", [True, False])
 def test_loss_and_gradients_are_those_of_all_positions(linear: bool, with_teacher: bool, mixed: bool) -> None:
-    head, known, teacher, batch = case(40, 50, 8)
+    head, features, teacher, batch = case(40, 50, 8)
     batch = batch._replace(mixed=Mixed(batch.labels.flip(0), 0.3) if mixed else None)
-    learned = objective(BOTH if with_teacher else BOTH[:1], TRAIN)
-    whole = learned(Outputs(head(known)), (Outputs(teacher.head(teacher.states)),), batch)
-    expected = torch.autograd.grad(3 * whole, (known, *head.parameters()))
-    found = loss_in_pieces(learned, states(head, known, linear=linear), (teacher,) if with_teacher else (), batch)
-    torch.testing.assert_close(found, whole, rtol=1e-6, atol=0)
-    for ours, theirs in zip(torch.autograd.grad(3 * found, (known, *head.parameters())), expected, strict=True):
+    criterion = objective(BOTH if with_teacher else BOTH[:1], TRAIN)
+    loss = criterion(Outputs(head(features)), (Outputs(teacher.head(teacher.states)),), batch)
+    expected = torch.autograd.grad(3 * loss, (features, *head.parameters()))
+    in_pieces = loss_in_pieces(
+        criterion, states(head, features, linear=linear), (teacher,) if with_teacher else (), batch
+    )
+    torch.testing.assert_close(in_pieces, loss, rtol=1e-6, atol=0)
+    for ours, theirs in zip(torch.autograd.grad(3 * in_pieces, (features, *head.parameters())), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 60), st.integers(1, 2000), st.booleans(), st.booleans())
-def test_the_size_of_pieces_changes_no_result(positions: int, held: int, linear: bool, with_teacher: bool) -> None:
+def test_the_size_of_pieces_changes_no_result(
+    positions: int, logits_at_a_time: int, linear: bool, with_teacher: bool
+) -> None:
     """In fp64, to rounding; and a piece's size is the same whatever memory is free."""
-    head, known, teacher, batch = case(2 * positions, 50, 8)
-    head, other, known = head.double(), teacher.head, known.detach().double().requires_grad_()
-    assert isinstance(other, nn.Linear)
-    taught = (states(other.double(), teacher.states.double()),) if with_teacher else ()
-    learned, found = objective(BOTH if with_teacher else BOTH[:1], TRAIN), []
-    for at_a_time in (2**20, held):
+    head, features, teacher, batch = case(2 * positions, 50, 8)
+    head, teacher_head, features = head.double(), teacher.head, features.detach().double().requires_grad_()
+    assert isinstance(teacher_head, nn.Linear)
+    taught = (states(teacher_head.double(), teacher.states.double()),) if with_teacher else ()
+    criterion, results = objective(BOTH if with_teacher else BOTH[:1], TRAIN), []
+    for at_a_time in (2**20, logits_at_a_time):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(outputs, "LOGITS_AT_A_TIME", at_a_time)
-            loss = loss_in_pieces(learned, states(head, known, linear=linear), taught, batch)
-        found.append([loss, *torch.autograd.grad(loss, (known, *head.parameters()))])
-    for one, other_one in zip(*found, strict=True):
-        torch.testing.assert_close(one, other_one, rtol=1e-11, atol=1e-11)
+            loss = loss_in_pieces(criterion, states(head, features, linear=linear), taught, batch)
+        results.append([loss, *torch.autograd.grad(loss, (features, *head.parameters()))])
+    for small_result, large_result in zip(*results, strict=True):
+        torch.testing.assert_close(small_result, large_result, rtol=1e-11, atol=1e-11)
 
 
 class Squared(Objective):
@@ -89,40 +101,40 @@ class Squared(Objective):
 
 @pytest.mark.usefixtures("few_held")
 def test_an_objective_without_a_closed_gradient_gets_autograds() -> None:
-    head, known, _, batch = case(40, 50, 8)
-    learned = weighted([(0.5, Squared()), (1.0, objective(BOTH[:1], TRAIN))])
-    whole = learned(Outputs(head(known)), (), batch)
-    found = loss_in_pieces(learned, states(head, known), (), batch)
-    torch.testing.assert_close(found, whole, rtol=1e-5, atol=0)
-    inputs = (known, *head.parameters())
-    for ours, theirs in zip(torch.autograd.grad(found, inputs), torch.autograd.grad(whole, inputs), strict=True):
+    head, features, _, batch = case(40, 50, 8)
+    criterion = weighted([(0.5, Squared()), (1.0, objective(BOTH[:1], TRAIN))])
+    loss = criterion(Outputs(head(features)), (), batch)
+    in_pieces = loss_in_pieces(criterion, states(head, features), (), batch)
+    torch.testing.assert_close(in_pieces, loss, rtol=1e-5, atol=0)
+    inputs = (features, *head.parameters())
+    for ours, theirs in zip(torch.autograd.grad(in_pieces, inputs), torch.autograd.grad(loss, inputs), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("linear", [True, False])
 def test_small_gradients_survive_fp16(linear: bool) -> None:
     """Of a large vocabulary, most gradients of logits are below what fp16 holds."""
-    head, known, _, batch = case(4, 40_000, 8)
+    head, features, _, batch = case(4, 40_000, 8)
     expected = torch.autograd.grad(
-        loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, known), (), batch), head.weight
+        loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, features), (), batch), head.weight
     )
     with torch.autocast("cpu", torch.float16):
-        loss = loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, known, linear=linear), (), batch)
-    found = torch.autograd.grad(loss, head.weight)
-    assert (found[0] == 0).float().mean() < 0.01
-    torch.testing.assert_close(found[0], expected[0], rtol=0.02, atol=1e-6)
+        loss = loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, features, linear=linear), (), batch)
+    in_pieces = torch.autograd.grad(loss, head.weight)
+    assert (in_pieces[0] == 0).float().mean() < 0.01
+    torch.testing.assert_close(in_pieces[0], expected[0], rtol=0.02, atol=1e-6)
 
 
 @pytest.mark.usefixtures("few_held")
 def test_a_head_in_half_precision_gets_gradients_of_its_own_precision() -> None:
-    head, known, teacher, batch = case(40, 50, 8)
-    learned = objective(BOTH, TRAIN)
+    head, features, teacher, batch = case(40, 50, 8)
+    criterion = objective(BOTH, TRAIN)
     with torch.autocast("cpu", torch.bfloat16):
-        found = loss_in_pieces(learned, states(head, known), (teacher,), batch)
-        whole = learned(Outputs(head(known)), (Outputs(teacher.head(teacher.states)),), batch)
-    torch.testing.assert_close(found, whole, rtol=1e-4, atol=0)
+        in_pieces = loss_in_pieces(criterion, states(head, features), (teacher,), batch)
+        loss = criterion(Outputs(head(features)), (Outputs(teacher.head(teacher.states)),), batch)
+    torch.testing.assert_close(in_pieces, loss, rtol=1e-4, atol=0)
     head.bfloat16()
-    loss_in_pieces(learned, states(head, known.bfloat16()), (teacher,), batch).backward()
+    loss_in_pieces(criterion, states(head, features.bfloat16()), (teacher,), batch).backward()
     assert head.weight.grad is not None
     assert head.weight.grad.dtype is torch.bfloat16
 
@@ -133,16 +145,16 @@ def peak(in_pieces: bool) -> int:
 
     ledger = Ledger(vocabulary=128_000, grain=1)
     with FakeTensorMode(), ledger.watching(), few_pieces(ledger):
-        head, known, teacher, batch = case(8192, 128_000, 256)
+        head, features, teacher, batch = case(8192, 128_000, 256)
         ledger.forget()
         before = ledger.peak().bytes
         if in_pieces:
-            loss = loss_in_pieces(objective(BOTH, TRAIN), states(head, known), (teacher,), batch)
+            loss = loss_in_pieces(objective(BOTH, TRAIN), states(head, features), (teacher,), batch)
         else:
-            loss = objective(BOTH, TRAIN)(Outputs(head(known)), (Outputs(teacher.head(teacher.states)),), batch)
+            loss = objective(BOTH, TRAIN)(Outputs(head(features)), (Outputs(teacher.head(teacher.states)),), batch)
         loss.backward()
     return ledger.peak().bytes - before
 
 
-def test_it_holds_at_most_an_eighth_at_a_vocabulary_of_128k() -> None:
+def test_it_takes_at_most_an_eighth_of_the_memory_at_a_vocabulary_of_128k() -> None:
     assert 8 * peak(in_pieces=True) <= peak(in_pieces=False)

@@ -42,7 +42,7 @@ def name_champion(monkeypatch: pytest.MonkeyPatch, digest: str, copy: Path | Non
     fetched: list[str] = []
 
     def fetch(uri: str, champion: Champion, folder: Path) -> Manifest:
-        assert copy is not None, "downloaded what is in the store"
+        assert copy is not None, "the champion was downloaded although the store has it"
         fetched.append(champion.digest)
         for name in ("model.safetensors", "understudy.json"):
             shutil.copy(copy / name, folder)

@@ -33,17 +33,17 @@ def source_read_once() -> Iterator[None]:
     """The package's own source stays as it is while tests run: every step's revision is looked up once, or again where
     a test gives libraries other versions.
     """
-    known: dict[object, Revision] = {}
+    revisions: dict[object, Revision] = {}
 
     def remembered(
         modules: tuple[str, ...],
         functions: tuple[Callable[..., Any], ...] = (),
         parts: tuple[tuple[str, str], ...] = (),
     ) -> Revision:
-        asked = (modules, functions, parts, metadata.version)
-        if asked not in known:
-            known[asked] = revision(modules, functions=functions, parts=parts)
-        return known[asked]
+        key = (modules, functions, parts, metadata.version)
+        if key not in revisions:
+            revisions[key] = revision(modules, functions=functions, parts=parts)
+        return revisions[key]
 
     with pytest.MonkeyPatch.context() as patch:
         for user in USERS:
@@ -89,7 +89,7 @@ def pydoc() -> Recipe:
 def keys(store: Store) -> Keys:
     """The key of each step of a recipe's pipeline, were every step to give an object of its own for its key.
 
-    `inputs` and `world` add, by step, what does not come from the pipeline: the champion, the tracking server.
+    `inputs` and `world` add, by step, the parts from outside the pipeline: the champion, the tracking server.
     """
 
     def compute(
@@ -97,16 +97,16 @@ def keys(store: Store) -> Keys:
         inputs: Mapping[str, Mapping[str, str]] = {},
         world: Mapping[str, Mapping[str, str]] = {},
     ) -> dict[str, str]:
-        found: dict[str, str] = {}
+        keys_by_step: dict[str, str] = {}
         run = store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), "")
         for name, step in steps_of(recipe).items():
-            given = inputs_of(step, run)
+            digests = inputs_of(step, run)
             decided_by: dict[str, Any] = parts(
-                step, recipe, store, {**given, **inputs.get(name, {})}, world.get(name, {})
+                step, recipe, store, {**digests, **inputs.get(name, {})}, world.get(name, {})
             )
-            found[name] = sha256(canonical(decided_by))
-            run.record(StepState(name, "done", digest=sha256(f"the object of {found[name]}".encode())))
-        return found
+            keys_by_step[name] = sha256(canonical(decided_by))
+            run.record(StepState(name, "done", digest=sha256(f"the object of {keys_by_step[name]}".encode())))
+        return keys_by_step
 
     return compute
 

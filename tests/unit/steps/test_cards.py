@@ -51,7 +51,7 @@ def test_a_verdicts_card_has_its_decision_rules_and_intervals(tmp_path: Path) ->
         "| quality-against-teacher | **failed** | 0.01235 | -0.01 to 0.03 | 0.02 | a\\|b &lt;script> \\[x](y:z) |",
         "",
         "- half of the gap",
-        "- What the teacher was worth: better by 1 point",
+        "- Gain from the teacher: better by 1 point",
         "- the teacher may be overfitted",
         "- train longer",
         "- the first",
@@ -100,7 +100,7 @@ def test_a_classifiers_confusion_is_what_kfp_draws(tmp_path: Path, counted: bool
     assert (tmp_path / "artifact").read_text().startswith("# evaluate: loss 0.5")
     if counted:
         drawn = artifact.metadata["confusionMatrix"]
-        assert [one["displayName"] for one in drawn["annotationSpecs"]] == ["0", "1"]
+        assert [specification["displayName"] for specification in drawn["annotationSpecs"]] == ["0", "1"]
         assert [row["row"] for row in drawn["rows"]] == [[3, 1], [0, 2]]
     else:
         assert artifact.metadata == {}
@@ -133,33 +133,33 @@ CONTENT = {
 }
 
 
-@pytest.mark.parametrize("there", [0, 3, 8])
+@pytest.mark.parametrize("n_cached", [0, 3, 8])
 @pytest.mark.parametrize("problem", ["", "MLflow does not answer"])
 def test_the_first_task_shows_which_results_are_there(
-    tmp_path: Path, store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch, there: int, problem: str
+    tmp_path: Path, store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch, n_cached: int, problem: str
 ) -> None:
     monkeypatch.setenv(HOME, str(store.folder.parent))
     run = store.create_run("digits", digits.model_dump(mode="json", by_alias=True), "", "run-1")
     states = []
-    for name in step_names(digits)[:there]:
+    for name in step_names(digits)[:n_cached]:
         (staged := tmp_path / name).mkdir()
         for file, content in CONTENT.items():
             (staged / file).write_text(content if isinstance(content, str) else json.dumps(content))
         states.append(StepState(name, "reused", digest=store.objects.publish(staged, "any", {})))
-    complete = there == len(step_names(digits))
+    complete = n_cached == len(step_names(digits))
     overview, report = dsl.Markdown(uri=str(tmp_path / "overview")), dsl.HTML(uri=str(tmp_path / "report"))
     begun = Begun(run.id, "approved" if complete else "nothing", Lookup(tuple(states), complete, problem))
     show_start(overview, report, begun)
     text = (tmp_path / "overview").read_text()
     rows = [line[2:].split(": ") for line in text.split("# gate")[0].splitlines() if line.startswith("- ")]
     assert [row[0] for row in rows] == step_names(digits)
-    assert [re.match("reused|to be made", row[1])[0] for row in rows] == [  # type: ignore[index]
-        "reused" if number < there else "to be made" for number in range(len(rows))
+    assert [re.match("reused|to run", row[1])[0] for row in rows] == [  # type: ignore[index]
+        "reused" if number < n_cached else "to run" for number in range(len(rows))
     ]
     assert (problem in text) if problem and not complete else ("MLflow" not in text)
     assert ("# gate: approved" in text) == ("version 3 of n" in text) == complete
     assert ((tmp_path / "report").read_text() == "the report") == complete
-    assert overview.metadata["results"] == f"{there} of {len(rows)}"
+    assert overview.metadata["results"] == f"{n_cached} of {len(rows)}"
 
 
 @pytest.mark.parametrize("name", ["student/calibration_error and teacher/calibration_error", "a*b*c", "_x_"])

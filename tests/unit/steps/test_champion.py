@@ -30,9 +30,9 @@ def test_a_champion_in_the_store_is_an_input_and_in_use(
     assert digest in run.uses
 
 
-@pytest.mark.parametrize("place", ["champion", "fetch"])
+@pytest.mark.parametrize("function", ["champion", "fetch"])
 def test_a_missing_right_is_an_error_and_no_reason_to_reject_a_student(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, examples: str, place: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, examples: str, function: str
 ) -> None:
     digest = model(store, tmp_path / "model")
     store.objects.set_aside(digest)
@@ -41,19 +41,19 @@ def test_a_missing_right_is_an_error_and_no_reason_to_reject_a_student(
     def refused(*_: object) -> Champion:
         raise Forbidden("MLflow refuses access (403)")
 
-    monkeypatch.setattr(champions, place, refused)
+    monkeypatch.setattr(champions, function, refused)
     with pytest.raises(Forbidden, match="refuses access"):
         champion_input(store, run, {"examples": examples})
     assert champion_problem(run) == ""
 
 
-@pytest.mark.parametrize("left", ["nothing", "damaged"])
+@pytest.mark.parametrize("leftover", ["nothing", "damaged"])
 def test_a_champion_that_the_store_lacks_is_fetched_under_its_digest(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, examples: str, left: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, examples: str, leftover: str
 ) -> None:
     digest = model(store, tmp_path / "model")
     copy = shutil.copytree(store.objects.path(digest), tmp_path / "copy")
-    if left == "nothing":
+    if leftover == "nothing":
         store.objects.set_aside(digest)
     else:
         (store.objects.path(digest) / "model.safetensors").write_bytes(b"WEIGHTS")

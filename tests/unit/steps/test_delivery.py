@@ -12,7 +12,7 @@ WHOLE = (*sorted(MODEL), "model.safetensors")
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    """What the ranks of a training leave."""
+    """The output folder of a training's ranks."""
     folder = tmp_path / "output"
     folder.mkdir()
     for name in WHOLE:
@@ -42,16 +42,16 @@ def test_weights_may_be_several_files(output: Path, staged: Path) -> None:
 
 
 def test_a_rank_that_still_writes_does_not_change_what_was_taken_over(output: Path, staged: Path) -> None:
-    with (output / "model.safetensors").open("r+") as late:
+    with (output / "model.safetensors").open("r+") as weights:
         deliver_model(output, staged, None)
-        late.write("CHANGED")
+        weights.write("CHANGED")
     assert (staged / "model.safetensors").read_text() == "of model.safetensors"
 
 
 @pytest.mark.parametrize("name", ["modeling.py", "pytorch_model.bin", "folder", ".config.json"])
 def test_what_is_no_file_of_a_model_is_refused(output: Path, staged: Path, name: str) -> None:
     (output / name).mkdir() if name == "folder" else (output / name).touch()
-    with pytest.raises(UnderstudyError, match=f"{name}: is no file of such a result"):
+    with pytest.raises(UnderstudyError, match=f"{name}: is not a file of such a result"):
         deliver_model(output, staged, None)
 
 
@@ -66,19 +66,19 @@ def test_nothing_but_a_file_is_read(tmp_path: Path, output: Path, staged: Path, 
     else:
         (tmp_path / "token").write_text("secret")
         path.symlink_to(tmp_path / ("token" if kind == "link" else "nowhere"))
-    with pytest.raises(UnderstudyError, match=r"config\.json: (cannot be read as a file|is no file)"):
+    with pytest.raises(UnderstudyError, match=r"config\.json: (cannot be read as a file|is not a regular file)"):
         deliver_model(output, staged, None)
     assert not (staged / "config.json").exists()
 
 
 def test_an_output_that_leads_elsewhere_is_refused(tmp_path: Path, output: Path, staged: Path) -> None:
     (tmp_path / "link").symlink_to(output)
-    with pytest.raises(UnderstudyError, match="link: is no folder"):
+    with pytest.raises(UnderstudyError, match="link: is not a folder"):
         deliver_model(tmp_path / "link", staged, None)
     (tmp_path / "attempt.9").symlink_to(tmp_path)
-    with pytest.raises(UnderstudyError, match=r"attempt\.9/output: is no folder"):
+    with pytest.raises(UnderstudyError, match=r"attempt\.9/output: is not a folder"):
         deliver_model(tmp_path / "attempt.9" / "output", staged, None)
-    with pytest.raises(UnderstudyError, match="gone: is no folder"):
+    with pytest.raises(UnderstudyError, match="gone: is not a folder"):
         deliver_model(tmp_path / "gone", staged, None)
 
 
@@ -106,5 +106,5 @@ def test_a_fetched_model_of_which_a_rank_says_something_else_is_refused(
     output: Path, staged: Path, initial: Path, name: str, change: str
 ) -> None:
     (output / name).write_text("code of a rank") if change == "changed" else (output / name).unlink()
-    with pytest.raises(UnderstudyError, match=f"{name}: is not as it was fetched"):
+    with pytest.raises(UnderstudyError, match=f"{name}: differs from the file that training started from"):
         deliver_model(output, staged, initial)

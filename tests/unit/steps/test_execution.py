@@ -84,7 +84,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 class Thread(threading.Thread):
-    """Does a toy's work beside the test; join() gives what it returned or raises what it raised."""
+    """Runs a toy step in a thread; join() returns its result or raises its error."""
 
     def __init__(self, toy: Recorded, store: Store, run: Run) -> None:
         super().__init__(daemon=True)
@@ -150,12 +150,12 @@ def test_another_input_or_world_is_done_anew(store: Store, run: Run) -> None:
 
 
 def test_a_result_that_no_longer_holds_in_the_world_is_made_anew(store: Store, run: Run) -> None:
-    holds = [True]
-    toy = Recorded("toy", still_holds=lambda path, store: (path / "toy").exists() and holds[0])
+    valid = [True]
+    toy = Recorded("toy", still_holds=lambda path, store: (path / "toy").exists() and valid[0])
     first = do(toy, store, run)
     do(toy, store, run)
     assert toy.times == 1
-    holds[0] = False
+    valid[0] = False
     assert do(toy, store, run).digest == first.digest
     assert toy.times == 2
     assert state_of(run).state == "done"
@@ -173,7 +173,7 @@ def test_a_damaged_object_is_found_and_made_anew(store: Store, run: Run) -> None
 
 
 def test_a_repeated_step_that_gives_the_same_again_lets_the_next_one_be_reused(store: Store, run: Run) -> None:
-    """Early cutoff: what follows depends on the digest, not on how it came about."""
+    """Early cutoff: later steps depend on the digest, not on how the result was computed."""
     first, second = Recorded("first"), Recorded("second")
     digest = do(second, store, run, {"first": do(first, store, run).digest}).digest
     repeated = do(first, store, run, world={"code": "changed"})
@@ -197,10 +197,10 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
     toy.fails = error
     with pytest.raises(type(error), match=str(error)):
         do(toy, store, run)
-    found = state_of(run)
-    assert (found.state, found.detail, found.exit_code, found.digest) == (state, str(error), exit_code, "")
-    assert found.ended
-    assert found.key
+    recorded = state_of(run)
+    assert (recorded.state, recorded.detail, recorded.exit_code, recorded.digest) == (state, str(error), exit_code, "")
+    assert recorded.ended
+    assert recorded.key
     assert list(store.step_cache) == []
     toy.fails = None
     do(toy, store, run)
@@ -215,10 +215,10 @@ def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, mon
     for number, handler in before.items():
         signal.signal(number, handler)
     assert callable(leave)
-    with pytest.raises(Evicted) as left:
+    with pytest.raises(Evicted) as raised:
         leave(signal.SIGTERM, None)
     toy = Recorded("toy")
-    toy.fails = left.value
+    toy.fails = raised.value
     with pytest.raises(Evicted):
         do(toy, store, run)
     state = state_of(run)
@@ -323,10 +323,10 @@ def test_a_run_that_waits_can_be_stopped(store: Store, run: Run, digits: Recipe)
 def test_a_remembered_result_that_no_longer_holds_does_not_end_the_waiting(
     store: Store, run: Run, digits: Recipe
 ) -> None:
-    holds = [True]
-    toy = Recorded("toy", still_holds=lambda path, store: holds[0])
+    valid = [True]
+    toy = Recorded("toy", still_holds=lambda path, store: valid[0])
     do(toy, store, run)
-    holds[0] = False
+    valid[0] = False
     toy.go_on.clear()
     toy.begun.clear()
     first = Thread(toy, store, run)
@@ -336,7 +336,7 @@ def test_a_remembered_result_that_no_longer_holds_does_not_end_the_waiting(
     until(lambda: (state := waiter.state("toy")) and state.state == "waiting")
     time.sleep(0.5)
     assert second.is_alive()
-    holds[0] = True
+    valid[0] = True
     toy.go_on.set()
     assert second.result() == first.result()
 
@@ -351,14 +351,14 @@ def test_a_result_whose_lease_was_lost_is_refused(store: Store, run: Run) -> Non
     assert list(store.step_cache) == []
     assert list(store.objects) == []
     assert state_of(run).state == "failed"
-    (left,) = (store.folder / "work").iterdir()
-    assert [path.name for path in left.iterdir() if path.name.startswith("2.")] == ["2.somebody"]
+    (work_folder,) = (store.folder / "work").iterdir()
+    assert [path.name for path in work_folder.iterdir() if path.name.startswith("2.")] == ["2.somebody"]
 
 
 def test_a_disk_that_fills_up_while_the_result_is_published_gives_the_lease_back(
     monkeypatch: pytest.MonkeyPatch, store: Store, run: Run
 ) -> None:
-    def full(self: Store, *given: Any) -> str:
+    def full(self: Store, *arguments: Any) -> str:
         raise UnderstudyError(f"{self.folder}: the disk is full")
 
     toy = Recorded("toy")
@@ -379,15 +379,15 @@ def test_a_disk_that_fills_up_during_the_work_is_named(store: Store, run: Run) -
 
 
 def test_progress_is_seen_while_the_work_goes_on(store: Store, run: Run) -> None:
-    seen = []
+    states = []
 
     def work(work: Work) -> None:
         work.progress(3, 10, "records", "reading")
-        seen.append(state_of(work.run))
+        states.append(state_of(work.run))
         (work.staged / "toy").write_bytes(b"")
 
     execute(Recorded("toy", work=work).step, store, run, {}, {})
-    (state,) = seen
+    (state,) = states
     assert (state.state, state.done, state.total, state.unit, state.detail) == ("running", 3, 10, "records", "reading")
     assert (state_of(run).state, state_of(run).done) == ("done", 3)
 
@@ -443,11 +443,11 @@ def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_rem
 def test_what_was_finished_before_there_was_a_remote_cache_is_sent_to_it(
     tmp_path: Path, store: Store, run: Run, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toy, there = Recorded("toy"), Store(tmp_path / "there")
+    toy, other_store = Recorded("toy"), Store(tmp_path / "there")
     do(toy, store, run)
     monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
     do(toy, store, run)
-    do(toy, there, new_run(there, digits))
+    do(toy, other_store, new_run(other_store, digits))
     assert toy.times == 1
 
 
@@ -455,11 +455,11 @@ def test_a_result_of_the_remote_cache_that_no_longer_holds_is_made_anew_and_repl
     tmp_path: Path, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
-    holds = {"content": False, "newer": True}
+    valid = {"content": False, "newer": True}
     stores = [Store(tmp_path / name) for name in ("here", "there", "third")]
     old, new = (
-        Recorded("toy", content.encode(), still_holds=lambda path, store: holds[(path / "toy").read_text()])
-        for content in holds
+        Recorded("toy", content.encode(), still_holds=lambda path, store: valid[(path / "toy").read_text()])
+        for content in valid
     )
     do(old, stores[0], new_run(stores[0], digits))
     for store in stores[1:]:
@@ -488,16 +488,16 @@ def test_a_server_that_is_away_when_a_fetched_result_is_checked_costs_no_lease(
     def away(path: Path, store: Store) -> bool:
         raise UnderstudyError("the server is away")
 
-    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
-    do(Recorded("toy"), here, new_run(here, digits))
+    local, other_store = Store(tmp_path / "here"), Store(tmp_path / "there")
+    do(Recorded("toy"), local, new_run(local, digits))
     with pytest.raises(UnderstudyError, match="the server is away"):
-        do(Recorded("toy", still_holds=away), there, new_run(there, digits))
-    [work] = (there.folder / "work").iterdir()
+        do(Recorded("toy", still_holds=away), other_store, new_run(other_store, digits))
+    [work] = (other_store.folder / "work").iterdir()
     assert not is_held(work.parent, work.name, 30.0)
 
 
 def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, left = [0.0], list[float]()
+    clock, remaining = [0.0], list[float]()
     monkeypatch.setattr(
         step_module, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, sleep=time.sleep)
     )
@@ -506,7 +506,7 @@ def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pyt
         def after(seconds: float, done: float) -> None:
             clock[0] += seconds
             work.progress(done, 100, "steps")
-            left.append(state_of(run).left)
+            remaining.append(state_of(run).left)
 
         work.progress(0, 0, detail="starting")
         after(3600.0, 10)
@@ -517,7 +517,7 @@ def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pyt
         after(10.0, 30)
 
     execute(replace(Recorded("toy").step, work=trains), store, run, {}, {})
-    assert left == [0, 80, 0, 70]
+    assert remaining == [0, 80, 0, 70]
 
 
 def test_what_inputs_show_to_be_in_vain_is_refused_although_the_result_is_remembered(store: Store, run: Run) -> None:

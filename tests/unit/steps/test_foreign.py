@@ -1,4 +1,4 @@
-"""What a champion that was made by other means answers, as measures have it."""
+"""The answers of a champion that understudy did not make, in the form of measures."""
 
 import json
 import math
@@ -12,11 +12,11 @@ from understudy.steps.foreign import _of_probabilities
 
 
 def test_probabilities_become_what_every_model_has() -> None:
-    shares, targets = np.array([[0.9, 0.1], [0.4, 0.6], [1.0, 0.0]]), np.array([0, 0, 1])
-    found = _of_probabilities(shares, targets)
-    assert found["champion.nll"].tolist() == pytest.approx([-math.log(0.9), -math.log(0.4), math.inf])
-    assert found["champion.correct"].tolist() == [1.0, 0.0, 0.0]
-    assert found["champion.confidence_sum"].sum() == pytest.approx(2.5)
+    probabilities, targets = np.array([[0.9, 0.1], [0.4, 0.6], [1.0, 0.0]]), np.array([0, 0, 1])
+    results = _of_probabilities(probabilities, targets)
+    assert results["champion.nll"].tolist() == pytest.approx([-math.log(0.9), -math.log(0.4), math.inf])
+    assert results["champion.correct"].tolist() == [1.0, 0.0, 0.0]
+    assert results["champion.confidence_sum"].sum() == pytest.approx(2.5)
 
 
 def test_its_answers_stand_beside_those_of_the_models_that_were_measured(tmp_path: Path) -> None:

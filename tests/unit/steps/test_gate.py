@@ -22,9 +22,11 @@ def examples(store: Store, files: Mapping[str, bytes] = SPLIT) -> str:
     return store.objects.publish(staged, "examples")
 
 
-def facts(store: Store, run: Run, given: str, student: str = "a" * 64, control: str = "c" * 64) -> Mapping[str, str]:
+def facts(
+    store: Store, run: Run, examples_digest: str, student: str = "a" * 64, control: str = "c" * 64
+) -> Mapping[str, str]:
     gate = step(node_of(Recipe.model_validate(run.recipe), GATE))
-    return gate.outside(run, store, {"examples": given, "student": student, "control": control}).facts
+    return gate.outside(run, store, {"examples": examples_digest, "student": student, "control": control}).facts
 
 
 def new_run(store: Store, recipe: Recipe) -> Run:
@@ -32,12 +34,12 @@ def new_run(store: Store, recipe: Recipe) -> Run:
 
 
 def test_why_a_champion_was_not_measured_decides_the_verdict(store: Store, digits: Recipe) -> None:
-    run, given = new_run(store, digits), examples(store)
-    assert facts(store, run, given) == {"judged": "1"}
+    run, digest = new_run(store, digits), examples(store)
+    assert facts(store, run, digest) == {"judged": "1"}
     write_json(run.folder / FILE, {"problem": ""})
-    assert facts(store, run, given) == {"judged": "1"}
+    assert facts(store, run, digest) == {"judged": "1"}
     write_json(run.folder / FILE, {"problem": "no answer"})
-    assert facts(store, run, given) == {"judged": "1", "champion_problem": "no answer"}
+    assert facts(store, run, digest) == {"judged": "1", "champion_problem": "no answer"}
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,11 @@ def test_students_are_counted_by_the_test_examples_whatever_they_were_trained_on
 def test_each_registered_model_has_its_own_count_and_a_control_s_is_another(
     store: Store, digits: Recipe, change: Change
 ) -> None:
-    given = examples(store)
+    digest = examples(store)
     for override in ("register.model=one", "register.model=two", "register.control=true"):
-        assert facts(store, new_run(store, change(digits, override)), given)["judged"] == "1"
-    assert facts(store, new_run(store, digits), given)["judged"] == "1"
-    assert facts(store, new_run(store, digits), given, student="b" * 64)["judged"] == "2"
+        assert facts(store, new_run(store, change(digits, override)), digest)["judged"] == "1"
+    assert facts(store, new_run(store, digits), digest)["judged"] == "1"
+    assert facts(store, new_run(store, digits), digest, student="b" * 64)["judged"] == "2"
 
 
 def test_what_the_data_s_card_says_decides_the_report(
@@ -68,7 +70,7 @@ def test_what_the_data_s_card_says_decides_the_report(
 ) -> None:
     (tmp_path / "pets").mkdir()
     recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path / 'pets'}}}")
-    run, given = new_run(store, recipe), examples(store)
-    assert facts(store, run, given) == {"judged": "1"}
+    run, digest = new_run(store, recipe), examples(store)
+    assert facts(store, run, digest) == {"judged": "1"}
     (tmp_path / "pets" / "README.md").write_text("---\nlicense: mit\n---\n")
-    assert facts(store, run, given) == {"judged": "1", "card": '{"licence": "mit"}'}
+    assert facts(store, run, digest) == {"judged": "1", "card": '{"licence": "mit"}'}

@@ -15,8 +15,8 @@ from understudy.store import Run, Store
 
 
 def node(recipe: Recipe, name: str) -> Node:
-    (found,) = (node for node in nodes(recipe) if node.name == name)
-    return found
+    (match,) = (node for node in nodes(recipe) if node.name == name)
+    return match
 
 
 @pytest.mark.parametrize("profiled", [False, True])

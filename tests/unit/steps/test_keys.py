@@ -1,4 +1,4 @@
-"""What a step's key depends on: one test for each thing, and for what has no say."""
+"""The parts of a step's key: one test for each, and for each value that is not a part."""
 
 import json
 import os
@@ -37,12 +37,12 @@ Copied = Callable[[pytest.MonkeyPatch], Path]
 
 def from_on(name: str) -> set[str]:
     """A node of digits, and all that come after it."""
-    roles, found = set(), set()
+    roles, names = set(), set()
     for node in nodes(load(ROOT / "recipes" / "digits.yaml")):
         if node.name == name or roles & set(node.inputs):
             roles.add(node.role)
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names
 
 
 REGISTER, GATE, EVALUATE = from_on("register"), from_on("gate"), from_on("evaluate")
@@ -63,7 +63,7 @@ def saved_model(folder: Path, weights: bytes = b"weights") -> Path:
 
 
 def rewrite_unseen(path: Path, content: bytes) -> None:
-    """Change a file in place and set its times back: size, mtime and inode are what they were."""
+    """Change a file in place and set its times back: size, mtime and inode are unchanged."""
     stat = path.stat()
     assert len(content) == stat.st_size
     while path.stat().st_ctime_ns == stat.st_ctime_ns:  # the clock of a file system may tick slowly
@@ -364,8 +364,8 @@ def test_a_changed_function_of_the_task_repeats_the_steps_that_call_it(
 ) -> None:
     before = keys(digits)
     path = copied(monkeypatch) / "tasks" / "image_classification.py"
-    head, found, body = path.read_text().partition(part)
-    assert found
+    head, separator, body = path.read_text().partition(part)
+    assert separator
     path.write_text(f"{head}{part}{body.replace('    return ', '    _CHANGED = 1; return ', 1)}")
     assert repeated(before, keys(digits)) == expected
 
@@ -383,11 +383,12 @@ SOURCE_USERS = {
     "digits": {"digits"},
     "image_folder": {"image-folder"},
     "parquet": {"parquet"},
+    "csv": {"csv"},
     "text_files": {"text-files"},
     "python_docs": {"python-docs"},
-    "files": {"image-folder", "parquet", "text-files"},
-    "columns": {"parquet"},
-    "registry": {"digits", "image-folder", "parquet", "text-files", "python-docs"},
+    "files": {"image-folder", "parquet", "csv", "text-files"},
+    "columns": {"parquet", "csv"},
+    "registry": {"digits", "image-folder", "parquet", "csv", "text-files", "python-docs"},
 }
 
 
@@ -408,18 +409,18 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
     module: str,
 ) -> None:
     (tmp_path / "source").mkdir()
-    for name in ("1.png", "1.parquet", "1.txt"):
+    for name in ("1.png", "1.parquet", "1.csv", "1.txt"):
         (tmp_path / "source" / "a").mkdir(exist_ok=True)
         (tmp_path / "source" / "a" / name).write_bytes(b"content")
     recipes = {"digits": digits, "python-docs": pydoc}
-    for recipe, kind in ((digits, "image-folder"), (digits, "parquet"), (pydoc, "text-files")):
+    for recipe, kind in ((digits, "image-folder"), (digits, "parquet"), (pydoc, "csv"), (pydoc, "text-files")):
         recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
     before = {kind: keys(recipe) for kind, recipe in recipes.items()}
     root = copied(monkeypatch)
     path = root / "data" / "sources" / f"{module}.py"
     path.write_text(f"{path.read_text()}\n_CHANGED = 1\n")
-    found = {kind: repeated(before[kind], keys(recipe)) for kind, recipe in recipes.items()}
-    assert found == {kind: ALL if kind in SOURCE_USERS[module] else set() for kind in recipes}
+    repeated_steps = {kind: repeated(before[kind], keys(recipe)) for kind, recipe in recipes.items()}
+    assert repeated_steps == {kind: ALL if kind in SOURCE_USERS[module] else set() for kind in recipes}
 
 
 @pytest.mark.parametrize(
@@ -440,12 +441,12 @@ def test_a_changed_line_of_a_steps_own_function_repeats_it(
     after: str,
     expected: set[str],
 ) -> None:
-    found = keys(digits)
+    before_change = keys(digits)
     root = copied(monkeypatch)
     text = (root / module).read_text()
     assert before in text
     (root / module).write_text(text.replace(before, after))
-    assert repeated(found, keys(digits)) == expected
+    assert repeated(before_change, keys(digits)) == expected
 
 
 def test_no_message_outside_of_training_repeats_a_training_or_the_data(
@@ -463,7 +464,7 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("execution", "not started: the run was asked to stop"),
+        ("execution", "not started: a stop was requested"),
         ("job", "run again to resume"),
         ("watch", "resuming from step"),
         ("fetching", "fetching {"),
@@ -501,11 +502,11 @@ def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetch
     model = f"model={{pretrained: {saved_model(tmp_path / 'model')}}}"
     teacher, student = change(digits, f"teacher.{model}"), change(digits, f"student.{model}")
     before = keys(teacher), keys(student)
-    known = identity.revision
+    revision = identity.revision
     changed = {"source": "changed"}
 
-    def fetching_changed(modules: tuple[str, ...], **given: Any) -> Any:
-        return changed if modules == ("understudy.models.pretrained",) else known(modules, **given)
+    def fetching_changed(modules: tuple[str, ...], **options: Any) -> Any:
+        return changed if modules == ("understudy.models.pretrained",) else revision(modules, **options)
 
     monkeypatch.setattr(identity, "revision", fetching_changed)
     assert repeated(before[0], keys(teacher)) == TEACHER
@@ -514,7 +515,7 @@ def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetch
 
 def test_a_champion_repeats_what_compares_the_student_with_it(keys: Keys, digits: Recipe) -> None:
     none, first, second = (
-        keys(digits, inputs={"evaluate": given}) for given in ({}, {"champion": "a" * 64}, {"champion": "b" * 64})
+        keys(digits, inputs={"evaluate": inputs}) for inputs in ({}, {"champion": "a" * 64}, {"champion": "b" * 64})
     )
     assert repeated(none, first) == repeated(first, second) == EVALUATE
 
@@ -529,8 +530,8 @@ def test_how_many_were_judged_on_the_split_repeats_the_gate(keys: Keys, digits: 
 
 
 def test_another_tracking_server_repeats_the_registration_alone(keys: Keys, digits: Recipe) -> None:
-    here, there = (keys(digits, world={"register": {"server": server}}) for server in ("here", "there"))
-    assert repeated(here, there) == REGISTER
+    first, second = (keys(digits, world={"register": {"server": server}}) for server in ("here", "there"))
+    assert repeated(first, second) == REGISTER
 
 
 @pytest.mark.parametrize("section", ["teacher", "student"])
@@ -549,17 +550,17 @@ def test_a_pretrained_folder_counts_by_content(
 def test_a_hub_id_counts_by_the_commit_that_it_points_to(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, change: Change
 ) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
     commit = "a" * 40
 
-    def hub_file(repository: str, name: str, at: str | None, place: str) -> Path:
-        asked.append((repository, name, at, place))
+    def hub_file(repository: str, name: str, at: str | None, key_path: str) -> Path:
+        requests.append((repository, name, at, key_path))
         return Path(f"cache/snapshots/{commit}/{name}")
 
     monkeypatch.setattr(pretrained_files, "hub_file", hub_file)
     recipe = change(digits, "teacher.model={pretrained: owner/name, revision: v1}")
     before = keys(recipe)
-    assert set(asked) == {("owner/name", "config.json", "v1", "teacher.model.pretrained")}
+    assert set(requests) == {("owner/name", "config.json", "v1", "teacher.model.pretrained")}
     assert keys(recipe) == before
     commit = "b" * 40
     assert repeated(before, keys(recipe)) == TEACHER
@@ -568,7 +569,7 @@ def test_a_hub_id_counts_by_the_commit_that_it_points_to(
 def test_a_commit_is_taken_at_its_word_without_asking_the_hub(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, change: Change
 ) -> None:
-    monkeypatch.setattr(pretrained_files, "hub_file", lambda *given: pytest.fail(f"asked for {given}"))
+    monkeypatch.setattr(pretrained_files, "hub_file", lambda *arguments: pytest.fail(f"asked for {arguments}"))
     first, second = (
         change(digits, f"teacher.model={{pretrained: owner/name, revision: {commit * 40}}}") for commit in "ab"
     )
@@ -627,11 +628,13 @@ def test_a_keys_parts_are_plain_data_and_hold_no_path_of_a_source(
 
 
 def test_where_a_pretrained_folder_lies_has_no_say(tmp_path: Path, keys: Keys, digits: Recipe, change: Change) -> None:
-    here = saved_model(tmp_path / "here")
-    there = tmp_path / "there"
-    shutil.copytree(here, there)
-    found = [keys(change(digits, f"teacher.model={{pretrained: {folder}}}"))["teacher"] for folder in (here, there)]
-    assert found[0] == found[1]
+    original = saved_model(tmp_path / "here")
+    moved = tmp_path / "there"
+    shutil.copytree(original, moved)
+    keys_of_teacher = [
+        keys(change(digits, f"teacher.model={{pretrained: {folder}}}"))["teacher"] for folder in (original, moved)
+    ]
+    assert keys_of_teacher[0] == keys_of_teacher[1]
 
 
 def test_the_code_of_a_factory_has_a_say_in_what_is_measured(

@@ -1,4 +1,4 @@
-"""What a task leaves for its pod's status."""
+"""A task's termination message in its pod's status."""
 
 from pathlib import Path
 

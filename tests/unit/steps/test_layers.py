@@ -20,9 +20,9 @@ def test_a_layer_that_an_architecture_does_not_have_is_found(digits: Recipe, cha
     assert (("student", "start", "layers"), THERE_IS_NONE) in findings(recipe, Here()).problems
 
 
-@pytest.mark.parametrize("given", ["[2, 4]", "uniform", "last"])
-def test_layers_that_there_are_raise_nothing(digits: Recipe, change: Change, given: str) -> None:
-    assert not list(problems(change(digits, f"student.start.layers={given}")))
+@pytest.mark.parametrize("layers", ["[2, 4]", "uniform", "last"])
+def test_layers_that_there_are_raise_nothing(digits: Recipe, change: Change, layers: str) -> None:
+    assert not list(problems(change(digits, f"student.start.layers={layers}")))
 
 
 def test_a_pretrained_teachers_depth_is_in_its_configuration(digits: Recipe, change: Change, tmp_path: Path) -> None:

@@ -45,44 +45,48 @@ def new(store: Store, digits: Recipe) -> Run:
 
 def through(store: Store, run: Run, steps: Mapping[str, Step] = CHAIN) -> dict[str, str]:
     """Make or find each step, as the pipeline's tasks do."""
-    made: dict[str, str] = {}
-    for one in steps.values():
-        made[one.role] = execute(one, store, run, {role: made[role] for role in one.inputs}, {}).digest
-    return made
+    digests: dict[str, str] = {}
+    for step in steps.values():
+        digests[step.role] = execute(step, store, run, {role: digests[role] for role in step.inputs}, {}).digest
+    return digests
 
 
 def test_a_run_of_which_all_is_there_is_found_with_the_digests_that_its_tasks_would_find(
     store: Store, digits: Recipe
 ) -> None:
     through(store, new(store, digits))
-    found, again = new(store, digits), new(store, digits)
-    assert reuse(store, found).complete
-    through(store, again)
+    run, computed_run = new(store, digits), new(store, digits)
+    assert reuse(store, run).complete
+    through(store, computed_run)
     for name in NAMES:
-        one, other = found.state(name), again.state(name)
-        assert one
-        assert other
-        assert (one.state, one.key, one.digest) == (other.state, other.key, other.digest)
-        assert one.state == "reused"
-    assert found.uses == again.uses, "gc keeps what it found"
+        state, computed_state = run.state(name), computed_run.state(name)
+        assert state
+        assert computed_state
+        assert (state.state, state.key, state.digest) == (
+            computed_state.state,
+            computed_state.key,
+            computed_state.digest,
+        )
+        assert state.state == "reused"
+    assert run.uses == computed_run.uses, "gc keeps the objects it uses"
 
 
 @pytest.mark.parametrize("missing", NAMES)
 def test_one_step_that_is_not_there_is_enough_to_record_nothing(store: Store, digits: Recipe, missing: str) -> None:
     through(store, new(store, digits))
-    other = replace(CHAIN[missing], section=lambda recipe, store: {"changed": 1})
+    changed_step = replace(CHAIN[missing], section=lambda recipe, store: {"changed": 1})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, missing: other})
+        patch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, missing: changed_step})
         run = new(store, digits)
-        found = reuse(store, run)
-    assert not found.complete
-    assert [state.step for state in found.states] == list(NAMES[: NAMES.index(missing)])
+        result = reuse(store, run)
+    assert not result.complete
+    assert [state.step for state in result.states] == list(NAMES[: NAMES.index(missing)])
     assert run.states() == []
 
 
 def test_an_object_that_is_gone_is_not_found(store: Store, digits: Recipe) -> None:
-    made = through(store, new(store, digits))
-    (store.objects.path(made["verdict"]) / "manifest.json").unlink()
+    digests = through(store, new(store, digits))
+    (store.objects.path(digests["verdict"]) / "manifest.json").unlink()
     assert not reuse(store, new(store, digits)).complete
 
 
@@ -90,8 +94,8 @@ def test_what_no_longer_holds_in_the_world_is_not_found(
     store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     through(store, new(store, digits))
-    gone = replace(CHAIN["gate"], still_holds=lambda path, store: False)
-    monkeypatch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, "gate": gone})
+    invalid = replace(CHAIN["gate"], still_holds=lambda path, store: False)
+    monkeypatch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, "gate": invalid})
     assert not reuse(store, new(store, digits)).complete
 
 
@@ -101,7 +105,7 @@ def raising(*_: object) -> World:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda one: replace(one, outside=raising), lambda one: replace(one, check=raising)],
+    [lambda step: replace(step, outside=raising), lambda step: replace(step, check=raising)],
     ids=["world", "check"],
 )
 def test_what_cannot_be_told_now_is_left_to_its_own_task(
@@ -110,8 +114,8 @@ def test_what_cannot_be_told_now_is_left_to_its_own_task(
     through(store, new(store, digits))
     monkeypatch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, "prepare": change(CHAIN["prepare"])})
     run = new(store, digits)
-    found = reuse(store, run)
-    assert (len(found.states), found.complete, found.problem) == (1, False, "MLflow does not answer")
+    result = reuse(store, run)
+    assert (len(result.states), result.complete, result.problem) == (1, False, "MLflow does not answer")
     assert run.states() == []
 
 
@@ -133,12 +137,12 @@ def test_what_follows_a_step_follows_one_that_was_found(
     store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     through(store, new(store, digits))
-    told: list[str] = []
-    following = replace(CHAIN["gate"], follow=lambda run, store: told.append(run.id))
+    followed: list[str] = []
+    following = replace(CHAIN["gate"], follow=lambda run, store: followed.append(run.id))
     monkeypatch.setattr(lookup, "steps_of", lambda recipe: {**CHAIN, "gate": following})
     run = new(store, digits)
     assert reuse(store, run).complete
-    assert told == [run.id]
+    assert followed == [run.id]
 
 
 def test_every_step_has_a_role_of_its_own(digits: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""What is taken over of an evaluation, whose process runs the models' own code."""
+"""Validation of an evaluation's result, whose process runs the models' own code."""
 
 import json
 import pickle
@@ -13,7 +13,7 @@ import pytest
 from understudy.errors import UnderstudyError
 from understudy.evaluate.contents import Measures
 from understudy.recipe import Recipe
-from understudy.steps.measures import _check_right, checked_measures
+from understudy.steps.measures import _check_correct, checked_measures
 
 DIGESTS = {"teacher": "7" * 64, "student": "5" * 64}
 EXAMPLES = 3
@@ -28,7 +28,7 @@ ONE, MANY, NONE = np.ones(EXAMPLES), np.ones((EXAMPLES, 15)), np.zeros((0, 0))
 
 @pytest.fixture
 def check(tmp_path: Path, digits: Recipe) -> Callable[[], Measures]:
-    """Checks what lies in the test's folder."""
+    """Validates the files in the test's folder."""
     for digest in DIGESTS.values():
         (tmp_path / digest).mkdir()
         (tmp_path / digest / "model.safetensors").write_bytes(b"abc")
@@ -86,11 +86,11 @@ def measures() -> dict[str, Any]:
 
 
 def arrays() -> dict[str, Any]:
-    made = {"weights.tokens": ONE, "weights.bytes": 0 * ONE}
+    arrays_by_name = {"weights.tokens": ONE, "weights.bytes": 0 * ONE}
     for role in (*DIGESTS, "trivial"):
-        made |= {f"{role}.nll": ONE, f"{role}.correct": ONE}
-        made |= {f"{role}.confidence_{part}": MANY for part in ("count", "sum", "correct")}
-    return made | {f"{role}.completions": NONE for role in DIGESTS}
+        arrays_by_name |= {f"{role}.nll": ONE, f"{role}.correct": ONE}
+        arrays_by_name |= {f"{role}.confidence_{part}": MANY for part in ("count", "sum", "correct")}
+    return arrays_by_name | {f"{role}.completions": NONE for role in DIGESTS}
 
 
 def results_of(role: str) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def results_of(role: str) -> dict[str, Any]:
     return {**{name: arrays()[f"{role}.{name}"] for name in names}, "confusion": CONFUSION, "completions": NONE}
 
 
-def write(folder: Path, said: object, results: dict[str, Any]) -> Path:
-    (folder / "measures.json").write_text(said if isinstance(said, str) else json.dumps(said))
+def write(folder: Path, content: object, results: dict[str, Any]) -> Path:
+    (folder / "measures.json").write_text(content if isinstance(content, str) else json.dumps(content))
     np.savez(folder / "per_example.npz", **results)
     for role in DIGESTS:
         np.savez(folder / f"{role}.results.npz", **results_of(role))
@@ -112,47 +112,47 @@ def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Mea
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "words"),
+    ("path", "value", "words"),
     [
         (("models", "student", "metrics", "accuracy"), "1.0", "accuracy': Input should be a valid number"),
         (("models", "student", "metrics", "<script>"), 1.0, "<script>.*: Input should be"),
         (("models", "student", "metrics", "\x1b[2J"), 1.0, r"\\x1b\[2J.*: Input should be"),
         (("models", "student", "metrics", "accuracy"), float("nan"), "has a number that is not finite"),
         (("models", "student", "latency", "median_ms"), float("inf"), "has a number that is not finite"),
-        (("models", "student", "digest"), "6" * 64, "is of other models"),
-        (("models", "champion"), model("4" * 64), "is of other models"),
-        (("models", "student", "bytes"), 1, "says another size of a model than its file has"),
-        (("examples",), 4, "is about 4 examples, and the test split has 3"),
-        (("data", "counts"), {"test": 9}, "is of another split or other data"),
-        (("split",), "train", "is of another split or other data"),
-        (("hardware", "cpu"), "fast\n\n**Approved by everybody.**", "hardware.cpu is no name"),
-        (("hardware", "device"), "![](https://example.com/seen.png)", "hardware.device is no name"),
-        (("hardware", "torch"), "<img src=x>", "hardware.torch is no name"),
-        (("examples",), 0, "or of no examples"),
-        (("reference",), "control", "holds the student against another teacher"),
-        (("gate_metric",), "nll", "of another task, metric or confidence"),
-        (("confidence",), 0.5, "of another task, metric or confidence"),
+        (("models", "student", "digest"), "6" * 64, "has the measures of other models"),
+        (("models", "champion"), model("4" * 64), "has the measures of other models"),
+        (("models", "student", "bytes"), 1, "gives a model another size than its file has"),
+        (("examples",), 4, "has 4 examples, and the test split has 3"),
+        (("data", "counts"), {"test": 9}, "has another split or other data"),
+        (("split",), "train", "has another split or other data"),
+        (("hardware", "cpu"), "fast\n\n**Approved by everybody.**", "hardware.cpu is not a name"),
+        (("hardware", "device"), "![](https://example.com/seen.png)", "hardware.device is not a name"),
+        (("hardware", "torch"), "<img src=x>", "hardware.torch is not a name"),
+        (("examples",), 0, "or no examples"),
+        (("reference",), "control", "compares the student with another teacher"),
+        (("gate_metric",), "nll", "has another task, metric or confidence"),
+        (("confidence",), 0.5, "has another task, metric or confidence"),
         (("note",), "look at me", "note': Extra inputs are not permitted"),
-        (("confusion", "counts"), [[1, 0]], "confusion is not that of the student"),
-        (("confusion", "counts"), [[1, 0], [1]], "confusion is not that of the student"),
-        (("confusion", "counts"), [[5, 0], [-2, 0]], "confusion is not that of the student"),
-        (("confusion", "counts"), [[2, 0], [1, 1]], "confusion is not that of the student"),
-        (("confusion", "labels"), ["cat", "cow"], "confusion is not that of the student"),
-        (("confusion",), None, "confusion is not that of the student"),
+        (("confusion", "counts"), [[1, 0]], "confusion differs from the student"),
+        (("confusion", "counts"), [[1, 0], [1]], "confusion differs from the student"),
+        (("confusion", "counts"), [[5, 0], [-2, 0]], "confusion differs from the student"),
+        (("confusion", "counts"), [[2, 0], [1, 1]], "confusion differs from the student"),
+        (("confusion", "labels"), ["cat", "cow"], "confusion differs from the student"),
+        (("confusion",), None, "confusion differs from the student"),
         (("confusion", "labels"), [1, 2], "confusion.labels.0': Input should be a valid string"),
         (("hardware", "cpu"), ["a"], "hardware.cpu': Input should be a valid string"),
     ],
 )
 def test_measures_that_say_something_else_are_refused(
-    tmp_path: Path, check: Callable[[], Measures], place: tuple[str, ...], value: object, words: str
+    tmp_path: Path, check: Callable[[], Measures], path: tuple[str, ...], value: object, words: str
 ) -> None:
-    said = measures()
-    inner = said
-    for key in place[:-1]:
+    changed = measures()
+    inner = changed
+    for key in path[:-1]:
         inner = inner[key]
-    inner[place[-1]] = value
-    write(tmp_path, said, arrays())
-    with pytest.raises(UnderstudyError, match=f"^evaluate: .*{words}.*None of it was taken over"):
+    inner[path[-1]] = value
+    write(tmp_path, changed, arrays())
+    with pytest.raises(UnderstudyError, match=f"^evaluate: .*{words}.*The result was discarded"):
         check()
 
 
@@ -180,15 +180,15 @@ class Touch:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"champion.nll": ONE}, "has other arrays than it should"),
-        ({"student": ONE}, "has other arrays than it should"),
-        ({"student.correct": None}, "has other arrays than it should"),
+        ({"champion.nll": ONE}, "has unexpected arrays"),
+        ({"student": ONE}, "has unexpected arrays"),
+        ({"student.correct": None}, "has unexpected arrays"),
         ({"student.nll": ONE.astype(np.float32)}, r"student\.nll is float32"),
-        ({"weights.tokens": 2 * ONE}, "is of examples of another length"),
-        ({"weights.bytes": ONE}, "is of examples of another length"),
-        ({"student.correct": 5 * ONE}, "student is right more often than it was asked"),
-        ({"teacher.correct": -ONE}, "teacher is right more often than it was asked"),
-        ({"student.nll": -ONE}, "student is right more often than it was asked"),
+        ({"weights.tokens": 2 * ONE}, "has examples of another length"),
+        ({"weights.bytes": ONE}, "has examples of another length"),
+        ({"student.correct": 5 * ONE}, "student has an impossible loss or number of correct predictions"),
+        ({"teacher.correct": -ONE}, "teacher has an impossible loss or number of correct predictions"),
+        ({"student.nll": -ONE}, "student has an impossible loss or number of correct predictions"),
         ({"trivial.nll": np.ones(10_000)}, r"trivial\.nll\.npy' has 80,\d+ bytes"),
         ({"student.nll": np.array(["a"] * EXAMPLES)}, r"student\.nll is <U1"),
         ({"student.nll": np.float64(1)}, r"student\.nll is float64 of shape \(\)"),
@@ -198,8 +198,8 @@ class Touch:
 def test_results_of_another_form_are_refused(
     tmp_path: Path, check: Callable[[], Measures], changes: dict[str, Any], words: str
 ) -> None:
-    made = {name: array for name, array in {**arrays(), **changes}.items() if array is not None}
-    write(tmp_path, measures(), made)
+    changed = {name: array for name, array in {**arrays(), **changes}.items() if array is not None}
+    write(tmp_path, measures(), changed)
     with pytest.raises(UnderstudyError, match=words):
         check()
 
@@ -207,25 +207,25 @@ def test_results_of_another_form_are_refused(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"nll": 2 * ONE}, r"per_example\.npz: says something else of teacher than teacher\.results\.npz"),
-        ({"confidence_sum": 2 * MANY}, "says something else of teacher"),
-        ({"confusion": -CONFUSION}, r"teacher\.results\.npz: confusion is no count"),
-        ({"confusion": CONFUSION / 2}, r"teacher\.results\.npz: confusion is no count"),
-        ({"confusion": 2 * CONFUSION}, r"teacher\.results\.npz: confusion is no count"),
-        ({"confusion": np.nan * CONFUSION}, r"teacher\.results\.npz: confusion is no count"),
+        ({"nll": 2 * ONE}, r"per_example\.npz: differs from teacher\.results\.npz in the results of teacher"),
+        ({"confidence_sum": 2 * MANY}, "in the results of teacher"),
+        ({"confusion": -CONFUSION}, r"teacher\.results\.npz: confusion is not a count"),
+        ({"confusion": CONFUSION / 2}, r"teacher\.results\.npz: confusion is not a count"),
+        ({"confusion": 2 * CONFUSION}, r"teacher\.results\.npz: confusion is not a count"),
+        ({"confusion": np.nan * CONFUSION}, r"teacher\.results\.npz: confusion is not a count"),
         ({"confusion": np.zeros((0, 0))}, r"confusion is float64 of shape \(0, 0\)"),
-        ({"confusion": None}, "has other arrays than it should"),
-        ({"completions": None}, "has other arrays than it should"),
+        ({"confusion": None}, "has unexpected arrays"),
+        ({"completions": None}, "has unexpected arrays"),
         ({"completions": ONE}, r"completions is float64 of shape \(3,\)"),
-        ({"teacher.nll": ONE}, "has other arrays than it should"),
+        ({"teacher.nll": ONE}, "has unexpected arrays"),
     ],
 )
 def test_results_that_are_kept_are_those_of_this_evaluation(
     tmp_path: Path, check: Callable[[], Measures], changes: dict[str, Any], words: str
 ) -> None:
     write(tmp_path, measures(), arrays())
-    made = {name: array for name, array in {**results_of("teacher"), **changes}.items() if array is not None}
-    np.savez(tmp_path / "teacher.results.npz", **made)
+    changed = {name: array for name, array in {**results_of("teacher"), **changes}.items() if array is not None}
+    np.savez(tmp_path / "teacher.results.npz", **changed)
     with pytest.raises(UnderstudyError, match=words):
         check()
 
@@ -256,24 +256,26 @@ def test_documents_are_as_long_as_the_examples_have_them(tmp_path: Path, check: 
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(described))
     np.save(tmp_path / "examples" / "test.offsets.npy", np.array([0, 4, 6, 11]))
     np.save(tmp_path / "examples" / "test.bytes.npy", np.array([9, 5, 12]))
-    said = {**measures(), "confusion": None}
+    expected = {**measures(), "confusion": None}
     lengths = {"weights.tokens": np.array([4.0, 2.0, 5.0]), "weights.bytes": np.array([9.0, 5.0, 12.0])}
 
     def leave(completions: np.typing.NDArray[np.float64]) -> None:
-        write(tmp_path, said, arrays() | lengths | {f"{role}.completions": completions for role in DIGESTS})
+        write(tmp_path, expected, arrays() | lengths | {f"{role}.completions": completions for role in DIGESTS})
         for role in DIGESTS:
-            own = {"confusion": np.zeros((0, 0)), "completions": completions}
-            np.savez(tmp_path / f"{role}.results.npz", **results_of(role) | own)
+            extra = {"confusion": np.zeros((0, 0)), "completions": completions}
+            np.savez(tmp_path / f"{role}.results.npz", **results_of(role) | extra)
 
     leave(np.array([[0.0, 8.0], [np.nan, np.nan]]))  # of the documents with 4 tokens or more
-    assert check() == said
+    assert check() == expected
     for wrong in (9.0, -1.0, 0.5, np.inf):
         leave(np.array([[0.0, 8.0], [np.nan, wrong]]))
-        with pytest.raises(UnderstudyError, match=r"teacher\.results\.npz: completions has a number that is no token"):
+        with pytest.raises(
+            UnderstudyError, match=r"teacher\.results\.npz: completions has a number that is not a token"
+        ):
             check()
     lengths["weights.tokens"] = np.array([40.0, 2.0, 5.0])
     leave(np.array([[0.0, 8.0], [np.nan, np.nan]]))
-    with pytest.raises(UnderstudyError, match="is of examples of another length"):
+    with pytest.raises(UnderstudyError, match="has examples of another length"):
         check()
 
 
@@ -282,7 +284,7 @@ def test_an_array_that_is_there_twice_is_refused(tmp_path: Path, check: Callable
     write(tmp_path, measures(), arrays())
     with zipfile.ZipFile(tmp_path / "per_example.npz", "a") as archive:
         archive.writestr("student.nll.npy", archive.read("teacher.nll.npy"))
-    with pytest.raises(UnderstudyError, match="has other arrays"):
+    with pytest.raises(UnderstudyError, match="has unexpected arrays"):
         check()
 
 
@@ -316,10 +318,10 @@ def test_what_is_no_archive_of_arrays_is_refused(tmp_path: Path, check: Callable
 def test_answers_that_are_not_those_counted_as_right_are_refused(answers: list[float], right: list[float]) -> None:
     tokens, targets = np.ones(3), np.array([0.0, 1.0, 1.0])
     arrays = {"a.answer": np.array(answers), "a.correct": np.array(right), "a.nll": np.ones(3)}
-    with pytest.raises(UnderstudyError, match="the answers of a are not those that are counted as right"):
-        _check_right(arrays, "a", tokens, targets)
+    with pytest.raises(UnderstudyError, match="the answers of a contradict the answers counted as correct"):
+        _check_correct(arrays, "a", tokens, targets)
 
 
 def test_answers_that_are_those_counted_as_right_are_taken_over() -> None:
     arrays = {"a.answer": np.array([0, 0, np.nan]), "a.correct": np.array([1, 0, np.nan]), "a.nll": np.ones(3)}
-    _check_right(arrays, "a", np.ones(3), np.array([0.0, 1.0, 1.0]))
+    _check_correct(arrays, "a", np.ones(3), np.array([0.0, 1.0, 1.0]))

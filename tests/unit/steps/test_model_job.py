@@ -1,4 +1,4 @@
-"""What a training does around its job."""
+"""A training step around its job: recording, delivery and facts."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def test_the_recorder_sees_how_a_training_ended(monkeypatch: pytest.MonkeyPatch,
         raise Stopped("teacher: stopped at step 3; run again to resume")
 
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
-    monkeypatch.setattr(model_job, "go_on", lambda *_: None)
+    monkeypatch.setattr(model_job, "resume_resharded", lambda *_: None)
     monkeypatch.setattr(model_job, "_record", recorded)
     monkeypatch.setattr(model_job, "run_job", stopped)
     with pytest.raises(Stopped, match="stopped at step 3"):
@@ -47,7 +47,7 @@ CURVE += [{"step": 6, "validation_loss": 0.5}]
 
 
 @pytest.mark.parametrize(
-    ("train", "said"),
+    ("train", "facts"),
     [
         ({"precision": "bf16"}, {}),
         ({"precision": "fp8"}, {"trained_in": "fp8"}),
@@ -56,7 +56,7 @@ CURVE += [{"step": 6, "validation_loss": 0.5}]
     ],
 )
 def test_a_trained_model_says_what_it_is_and_how_large(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, train: dict[str, Any], said: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, train: dict[str, Any], facts: dict[str, str]
 ) -> None:
     output, staged = tmp_path / "attempt" / "output", tmp_path / "staged"
     output.mkdir(parents=True)
@@ -64,15 +64,15 @@ def test_a_trained_model_says_what_it_is_and_how_large(
     (output / WEIGHTS).write_bytes(b"12345")
     (output / HISTORY).write_text(json.dumps(CURVE))
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
-    monkeypatch.setattr(model_job, "go_on", lambda *_: None)
+    monkeypatch.setattr(model_job, "resume_resharded", lambda *_: None)
     monkeypatch.setattr(model_job, "_record", lambda *_: nullcontext())
     monkeypatch.setattr(model_job, "run_job", lambda *_: output)
     compared: list[tuple[object, ...]] = []
-    monkeypatch.setattr(model_job, "check_delivered", lambda *of: compared.append(of))
+    monkeypatch.setattr(model_job, "check_delivered", lambda *arguments: compared.append(arguments))
     work = SimpleNamespace(run=None, staged=staged, facts={})
     spec = job_spec(tmp_path, train={"steps": 1, **train})
     model_job.train(cast(Work, work), spec)
     assert isinstance(spec.payload, TrainingJob)
     assert isinstance(spec.payload.model, ArchitectureModel)
-    assert work.facts == {"model": spec.payload.model.type, "bytes": 5, **said}
+    assert work.facts == {"model": spec.payload.model.type, "bytes": 5, **facts}
     assert compared == [(staged, spec.payload.model, spec.payload.train, spec.payload.examples, "teacher.model")]

@@ -1,4 +1,4 @@
-"""What a pretrained student's training names, looked for in its configuration alone."""
+"""The names in a pretrained student's training settings, checked against its configuration alone."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,8 +38,8 @@ def work(tmp_path: Path, digits: Recipe, change: Callable[..., Recipe]) -> Calla
     return work
 
 
-def check(of: Work) -> None:
-    check_student_names(of, of.input("examples"))
+def check(context: Work) -> None:
+    check_student_names(context, context.input("examples"))
 
 
 def test_names_of_what_it_has_are_right(work: Callable[..., Work]) -> None:
@@ -47,14 +47,14 @@ def test_names_of_what_it_has_are_right(work: Callable[..., Work]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         (LORA % "no_such_layer", r"^student\.train\.lora\.modules: no layer is called no_such_layer"),
         ("student.train.optimizer.no_decay=['*.bais']", r"^student\.train\.optimizer\.no_decay: \*\.bais names no"),
     ],
 )
-def test_names_of_nothing_are_refused(work: Callable[..., Work], setting: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_names_of_nothing_are_refused(work: Callable[..., Work], setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         check(work(setting))
 
 

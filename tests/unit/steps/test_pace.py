@@ -13,8 +13,8 @@ def test_the_time_left_is_what_the_rest_takes_at_the_pace_since_the_last_setback
 
 
 def test_a_line_is_worth_it_when_something_moved_and_the_last_one_is_a_while_ago() -> None:
-    pace, said = Pace(), []
+    pace, logged = Pace(), []
     for now in range(100, 140):
         pace.left(min(now, 125), 200, float(now))
-        said += [now] if pace.is_worth_a_line(float(now)) else []
-    assert said == [100, 110, 120, 130]
+        logged += [now] if pace.is_worth_a_line(float(now)) else []
+    assert logged == [100, 110, 120, 130]

@@ -1,4 +1,4 @@
-"""What is refused as soon as the records are there; what prepare makes is in data/test_prepare.py."""
+"""Checks of the records before prepare runs; data/test_prepare.py tests its examples."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,11 +27,11 @@ def checked(
 
     def check(counts: dict[str, int], *overrides: str) -> None:
         random = np.random.default_rng(0)
-        for place, count in counts.items():
-            (tmp_path / "images" / place).mkdir(parents=True)
+        for folder, count in counts.items():
+            (tmp_path / "images" / folder).mkdir(parents=True)
             for number in range(count):
                 pixels = random.integers(0, 256, (4, 4), dtype=np.uint8)
-                Image.fromarray(pixels).save(tmp_path / "images" / place / f"{number}.png")
+                Image.fromarray(pixels).save(tmp_path / "images" / folder / f"{number}.png")
         recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path / 'images'}}}", *overrides)
         run = store.create_run("images", recipe.model_dump(mode="json", by_alias=True), "")
         records = execute(steps_of(recipe)["ingest"], store, run, {}, {}).digest

@@ -1,4 +1,4 @@
-"""What a run keeps of its trainings' profiles, and what it says where there is none."""
+"""The profiles of a run's trainings, and its notes on missing ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +24,9 @@ from understudy.store.files import write_json
 def job(run: Run) -> JobSpec:
     """A finished training of two ranks."""
     run.profiles.mkdir()
-    found = job_spec(run.folder, resources={"processes": 2}, logs=str(run.folder / "logs"))
-    found.rank_logs.mkdir(parents=True)
-    return found
+    spec = job_spec(run.folder, resources={"processes": 2}, logs=str(run.folder / "logs"))
+    spec.rank_logs.mkdir(parents=True)
+    return spec
 
 
 def work_of(run: Run) -> Work:
@@ -39,23 +39,23 @@ def test_all_ranks_are_taken_together(run: Run, job: JobSpec) -> None:
     write_json(job.profile_of(0), rank_profile(0, kinds=waiting, recorded_seconds=0.2))
     write_json(job.profile_of(1), rank_profile(1, kinds=busy, recorded_seconds=0.126, seconds=0.12))
     keep_profile(work_of(run), job)
-    found = profiles_of(run)["teacher"]
-    assert (found["world_size"], found["slowest"], found["first_step"], found["steps"]) == (2, 1, 9, 5)
-    assert found["seconds"] == pytest.approx(0.1)
-    assert found["targets_per_second"] == pytest.approx(6400)
-    assert found["flop"] == 8e9
-    assert found["kinds"]["backward"] == pytest.approx(0.065)
-    assert found["slowest_kinds"] == busy
-    assert (found["mfu"], found["no_mfu"]) == (None, "the peak speed of this CPU is not known")
+    profile = profiles_of(run)["teacher"]
+    assert (profile["world_size"], profile["slowest"], profile["first_step"], profile["steps"]) == (2, 1, 9, 5)
+    assert profile["seconds"] == pytest.approx(0.1)
+    assert profile["targets_per_second"] == pytest.approx(6400)
+    assert profile["flop"] == 8e9
+    assert profile["kinds"]["backward"] == pytest.approx(0.065)
+    assert profile["slowest_kinds"] == busy
+    assert (profile["mfu"], profile["no_mfu"]) == (None, "the peak speed of this CPU is not known")
     assert run.notes == []
 
 
 def test_the_utilization_is_that_of_the_data_sheet() -> None:
     """Two H100s in 80 ms: 2 x 989e12 x 0.08 FLOP in bf16."""
     gpu: dict[str, Any] = {"device": "NVIDIA H100 80GB HBM3", "flop": 989e12 * 0.08 * 0.4}
-    found = together([rank_profile(rank, precision="bf16", **gpu) for rank in (0, 1)])
-    assert found["mfu"] == pytest.approx(0.4)
-    assert found["no_mfu"] == ""
+    profile = together([rank_profile(rank, precision="bf16", **gpu) for rank in (0, 1)])
+    assert profile["mfu"] == pytest.approx(0.4)
+    assert profile["no_mfu"] == ""
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_the_utilization_is_that_of_the_data_sheet() -> None:
     ],
 )
 def test_where_a_speed_is_not_known_there_is_no_utilization(device: str, precision: str, why: str) -> None:
-    found = together([rank_profile(device=device, precision=precision)])
-    assert found["mfu"] is None
-    assert why in found["no_mfu"]
+    profile = together([rank_profile(device=device, precision=precision)])
+    assert profile["mfu"] is None
+    assert why in profile["no_mfu"]
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("profiles", "reason"),
     [
         ([], "took fewer than three of its steps"),
         ([rank_profile(0)], "only 1 of 2 ranks"),
@@ -83,13 +83,13 @@ def test_where_a_speed_is_not_known_there_is_no_utilization(device: str, precisi
         ([rank_profile(0), rank_profile(1, device="x" * 1000)], "only 1 of 2 ranks"),
     ],
 )
-def test_what_is_no_profile_of_all_ranks_is_not_kept(run: Run, job: JobSpec, left: list[Any], said: str) -> None:
-    for rank, profile in enumerate(left):
+def test_what_is_no_profile_of_all_ranks_is_not_kept(run: Run, job: JobSpec, profiles: list[Any], reason: str) -> None:
+    for rank, profile in enumerate(profiles):
         write_json(job.profile_of(rank), profile)
     keep_profile(work_of(run), job)
     assert profiles_of(run) == {}
     (note,) = run.notes
-    assert said in note
+    assert reason in note
 
 
 def test_a_link_in_the_place_of_a_profile_is_refused(run: Run, job: JobSpec, tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_training_that_is_found_is_not_done_again_to_be_profiled(store: Store,
     step = replace(steps_of(digits)["teacher"], work=teach)
     first, second = (store.create_run("digits", digits.model_dump(mode="json", by_alias=True), "") for _ in range(2))
     second.profiles.mkdir()
-    made = [execute(step, store, run, {"examples": examples}, {}) for run in (first, second)]
-    assert made[0].digest == made[1].digest
+    results = [execute(step, store, run, {"examples": examples}, {}) for run in (first, second)]
+    assert results[0].digest == results[1].digest
     assert [state.state for run in (first, second) if (state := run.state("teacher"))] == ["done", "reused"]
     assert summary_of(store, first).notes == []
     (note,) = summary_of(store, second).notes

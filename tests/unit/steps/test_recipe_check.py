@@ -25,14 +25,14 @@ Change = Callable[..., Recipe]
 Write = Callable[[Path, dict[str, int]], dict[str, str]]
 
 
-def problems(found: Findings) -> list[str]:
+def problems(result: Findings) -> list[str]:
     """As `place: words`."""
-    return [f"{'.'.join(map(str, place))}: {words}" for place, words in found.problems]
+    return [f"{'.'.join(map(str, path))}: {message}" for path, message in result.problems]
 
 
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_given: Any, **_options: Any) -> str:
+    def away(*_arguments: Any, **_options: Any) -> str:
         raise errors.LocalEntryNotFoundError("no")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", away)
@@ -40,10 +40,10 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["digits", "pydoc"])
 def test_nothing_is_wrong_with_the_examples(name: str) -> None:
-    found = findings(load(ROOT / "recipes" / f"{name}.yaml"), Here())
-    assert not found.problems
-    assert len(found.unknown) == 1
-    assert "known after ingest" in found.unknown[0]
+    result = findings(load(ROOT / "recipes" / f"{name}.yaml"), Here())
+    assert not result.problems
+    assert len(result.unknown) == 1
+    assert "ingest checks whether they are enough" in result.unknown[0]
 
 
 def test_all_that_is_wrong_is_found_at_once(digits: Recipe, change: Change, tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_all_that_is_wrong_is_found_at_once(digits: Recipe, change: Change, tmp_
         "student.model.config.pacth_size=2",
         "student.model.config.image_size=16",
     )
-    found = problems(findings(recipe, Here()))
-    assert len(found) == 4
-    assert found[0].startswith(f"data.source.path: {tmp_path / 'nowhere'} does not exist. Give a path that does")
-    assert "starts at the recipe's folder" in found[0]
-    assert found[1:] == [
+    errors = problems(findings(recipe, Here()))
+    assert len(errors) == 4
+    assert errors[0].startswith(f"data.source.path: {tmp_path / 'nowhere'} does not exist. Give a path that does")
+    assert "starts at the recipe's folder" in errors[0]
+    assert errors[1:] == [
         "teacher.model.type: vitt is no architecture of transformers; did you mean vit?",
         "student.model.config.pacth_size: vit has no such setting; did you mean patch_size?",
         "student.model.config.image_size: is 16, the data has 8; leave it out",
@@ -66,21 +66,21 @@ def test_all_that_is_wrong_is_found_at_once(digits: Recipe, change: Change, tmp_
 
 
 def test_an_architecture_of_another_task_is_told(digits: Recipe, change: Change) -> None:
-    (found,) = problems(findings(change(digits, "teacher.model={type: llama}"), Here()))
-    assert found == "teacher.model.type: llama is no architecture for the task image-classification"
+    (error,) = problems(findings(change(digits, "teacher.model={type: llama}"), Here()))
+    assert error == "teacher.model.type: llama is no architecture for the task image-classification"
 
 
 @pytest.mark.parametrize(
-    ("device", "here", "noted"),
+    ("device", "scope", "noted"),
     [("cpu", Here(), True), ("cuda", Here(), False), ("cpu", Here(data=False, models=False), False)],
 )
 def test_a_gpu_that_is_not_here_is_noted_where_the_run_is_to_be_here(
-    digits: Recipe, change: Change, monkeypatch: pytest.MonkeyPatch, device: str, here: Here, noted: bool
+    digits: Recipe, change: Change, monkeypatch: pytest.MonkeyPatch, device: str, scope: Here, noted: bool
 ) -> None:
     monkeypatch.setattr(recipe_check, "device_here", lambda: device)
-    found = findings(change(digits, "resources.teacher.device=cuda"), here)
-    assert not found.problems
-    assert any("resources.teacher.device: cuda, and this machine has no GPU" in note for note in found.notes) is noted
+    result = findings(change(digits, "resources.teacher.device=cuda"), scope)
+    assert not result.problems
+    assert any("resources.teacher.device: cuda, and this machine has no GPU" in note for note in result.notes) is noted
 
 
 def test_a_column_that_is_not_there_is_found(digits: Recipe, change: Change, tmp_path: Path) -> None:
@@ -117,13 +117,13 @@ def test_a_factory_is_found_by_its_source_and_not_imported(
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("raise SystemExit('imported')")
     (tmp_path / "package" / "inner.py").write_text("build = 3")
-    found = findings(change(digits, f"student.model={{factory: '{factory}'}}"), Here(search_path=[str(tmp_path)]))
+    result = findings(change(digits, f"student.model={{factory: '{factory}'}}"), Here(search_path=[str(tmp_path)]))
     if not wrong:
-        assert not found.problems
+        assert not result.problems
         return
-    ((place, words),) = found.problems
-    assert place == ("student", "model", "factory")
-    assert re.search(wrong, words)
+    ((path, message),) = result.problems
+    assert path == ("student", "model", "factory")
+    assert re.search(wrong, message)
 
 
 def saved(folder: Path, **config: Any) -> Path:
@@ -140,24 +140,24 @@ def test_a_pretrained_folder_is_looked_into(digits: Recipe, change: Change, tmp_
     bare = saved(tmp_path / "bare", model_type="vit")
     (bare / "model.safetensors").unlink()
 
-    def said(folder: Path) -> list[str]:
+    def errors(folder: Path) -> list[str]:
         return problems(findings(change(digits, f"student.model={{pretrained: {folder}}}"), Here()))
 
-    assert said(fits) == []
-    assert said(large) == [f"data.image.size: is 8, but the student {large} sees 224; make it 224"]
-    assert said(text) == [
+    assert errors(fits) == []
+    assert errors(large) == [f"data.image.size: is 8, but the student {large} takes 224; set it to 224"]
+    assert errors(text) == [
         f"student.model.pretrained: {text} is a llama, which is no architecture for the task image-classification"
     ]
-    assert said(bare)[0].startswith(f"student.model.pretrained: {bare} has no safetensors")
-    assert "has no config.json" in said(tmp_path)[0]
+    assert errors(bare)[0].startswith(f"student.model.pretrained: {bare} has no safetensors")
+    assert "has no config.json" in errors(tmp_path)[0]
 
 
 @pytest.mark.parametrize(
     ("config", "wrong"),
     [
         ([], "is not a JSON object; fetch it again"),
-        ({"model_type": ["vit"]}, "has no model_type in words; is it a transformers model?"),
-        ({}, "has no model_type in words; is it a transformers model?"),
+        ({"model_type": ["vit"]}, "has no model_type, or not a string; is it a transformers model?"),
+        ({}, "has no model_type, or not a string; is it a transformers model?"),
         ({"model_type": ["vit"], "auto_map": {"AutoConfig": "mine.Config"}}, ""),
     ],
 )
@@ -166,32 +166,32 @@ def test_a_configuration_of_another_form_is_told(
 ) -> None:
     folder = saved(tmp_path / "model")
     (folder / "config.json").write_text(json.dumps(config))
-    found = problems(findings(change(digits, f"student.model={{pretrained: {folder}}}"), Here()))
-    assert len(found) == bool(wrong)
-    assert all(said.startswith("student.model.pretrained: ") and wrong in said for said in found)
+    errors = problems(findings(change(digits, f"student.model={{pretrained: {folder}}}"), Here()))
+    assert len(errors) == bool(wrong)
+    assert all(error.startswith("student.model.pretrained: ") and wrong in error for error in errors)
 
 
 def test_the_recipe_names_as_many_outputs_as_the_model_has(digits: Recipe, change: Change, tmp_path: Path) -> None:
     names = {str(number): f"LABEL_{number}" for number in range(3)}
     folder = saved(tmp_path / "model", model_type="vit", image_size=8, num_channels=1, id2label=names)
 
-    def said(labels: str) -> list[str]:
+    def errors(labels: str) -> list[str]:
         return problems(
             findings(change(digits, f"teacher={{model: {{pretrained: {folder}, labels: {labels}}}}}"), Here())
         )
 
-    assert said("[a, b, c]") == []
-    assert said("[a, b]") == ["teacher.model.labels: names 2 outputs, the model has 3; name every one, in order"]
-    assert said("[]") == ["teacher.model.labels: names 0 outputs, the model has 3; name every one, in order"]
+    assert errors("[a, b, c]") == []
+    assert errors("[a, b]") == ["teacher.model.labels: names 2 outputs, the model has 3; name every one, in order"]
+    assert errors("[]") == ["teacher.model.labels: names 0 outputs, the model has 3; name every one, in order"]
 
 
 def test_what_the_hub_would_say_is_unknown_to_a_check_and_wrong_for_a_run(digits: Recipe, change: Change) -> None:
     recipe = change(digits, "teacher.model={pretrained: models/big}")
-    found = problems(findings(recipe, Here()))
-    assert found[0].startswith("teacher.model.pretrained: models/big: there is no such folder, and if it is a hub id")
+    errors = problems(findings(recipe, Here()))
+    assert errors[0].startswith("teacher.model.pretrained: models/big: there is no such folder, and if it is a hub id")
     looked = findings(recipe, Here(waits_for_hub=False))
     assert not looked.problems
-    assert any("the hub cannot be reached" in what for what in looked.unknown)
+    assert any("the hub cannot be reached" in text for text in looked.unknown)
 
 
 def test_a_commit_may_be_remembered_and_is_not_asked_for(digits: Recipe, change: Change) -> None:
@@ -206,18 +206,18 @@ def test_paths_of_other_machines_are_not_looked_for(digits: Recipe, change: Chan
         "teacher.model={pretrained: /nowhere}",
         "student.model={factory: 'nowhere:build'}",
     )
-    found = findings(recipe, Here(data=False, models=False))
-    assert not found.problems
-    assert len(found.unknown) == 3
+    result = findings(recipe, Here(data=False, models=False))
+    assert not result.problems
+    assert len(result.unknown) == 3
 
 
 def test_a_tokenizer_is_looked_for(pydoc: Recipe, change: Change, tmp_path: Path) -> None:
-    def said(path: Path) -> list[str]:
+    def errors(path: Path) -> list[str]:
         return problems(findings(change(pydoc, f"data.text.tokenizer.pretrained={path}"), Here()))
 
-    place = "data.text.tokenizer.pretrained"
-    assert said(tmp_path) == [f"{place}: {tmp_path} has no tokenizer.json"]
-    assert said(tmp_path / "no")[0].startswith(f"{place}: {tmp_path / 'no'} does not exist")
+    key_path = "data.text.tokenizer.pretrained"
+    assert errors(tmp_path) == [f"{key_path}: {tmp_path} has no tokenizer.json"]
+    assert errors(tmp_path / "no")[0].startswith(f"{key_path}: {tmp_path / 'no'} does not exist")
 
 
 def test_data_that_is_too_little_even_if_all_of_it_were_tested_on_is_told(
@@ -228,8 +228,8 @@ def test_data_that_is_too_little_even_if_all_of_it_were_tested_on_is_told(
         path.parent.mkdir(exist_ok=True)
         Image.new("L", (4, 4), number).save(path)
     recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path}}}")
-    (found,) = problems(findings(recipe, Here()))
-    assert found.startswith("gate.margin: 6 test images cannot rule out a loss of more than 5 points")
+    (error,) = problems(findings(recipe, Here()))
+    assert error.startswith("gate.margin: 6 test images cannot rule out a loss of more than 5 points")
     assert not findings(change(recipe, "gate.margin=0.9"), Here()).problems
 
 
@@ -288,18 +288,18 @@ def test_the_images_that_the_source_calls_test_are_those_that_count(
     digits: Recipe, change: Change, tmp_path: Path, write: Write, sizes: dict[str, int], enough: bool
 ) -> None:
     recipe = change(digits, f"data.source={json.dumps(write(tmp_path / 'data', sizes))}", "data.test=0.5")
-    found = findings(recipe, Here())
+    result = findings(recipe, Here())
     (tmp_path / "records").mkdir()
     ingest(recipe.data, recipe.task, tmp_path / "records", lambda *_: None)
     tested = json.loads((tmp_path / "records" / "records.json").read_text())["counts"]["test"]
     has_own = bool({"test", "eval"} & sizes.keys())
     counted = tested if has_own else sum(sizes.values())
-    assert enough == (not found.problems)
+    assert enough == (not result.problems)
     if not enough:
-        assert problems(found)[0].startswith(
+        assert problems(result)[0].startswith(
             f"gate.margin: {counted} test images cannot rule out a loss of more than 5"
         )
-    assert any("test records" in what for what in found.unknown) == (enough and not has_own)
+    assert any("test records" in text for text in result.unknown) == (enough and not has_own)
 
 
 @pytest.mark.parametrize(("count", "enough"), [(2, False), (200, True)])
@@ -307,9 +307,9 @@ def test_the_documents_that_the_source_calls_test_are_those_that_count(
     pydoc: Recipe, change: Change, tmp_path: Path, count: int, enough: bool
 ) -> None:
     source = write_texts(tmp_path / "data", {"train": 400, "test": count})
-    found = problems(findings(change(pydoc, f"data.source={json.dumps(source)}"), Here()))
-    assert enough == (not found)
-    assert enough or found[0].startswith(f"data.test: {count} test examples are too few")
+    errors = problems(findings(change(pydoc, f"data.source={json.dumps(source)}"), Here()))
+    assert enough == (not errors)
+    assert enough or errors[0].startswith(f"data.test: {count} test examples are too few")
 
 
 SHARES: list[tuple[dict[str, float], dict[str, int], list[str]]] = [
@@ -317,7 +317,7 @@ SHARES: list[tuple[dict[str, float], dict[str, int], list[str]]] = [
     (
         {"test": 0.2},
         {"train": 10, "test": 80},
-        ["data.test: 0.2 is not used, since the source has its own test split, of 80"],
+        ["data.test: 0.2 is not used, since the source has a test split, of 80"],
     ),
     ({"test": 0.3}, {"train": 90, "validation": 8}, []),
     ({"test": 0.3}, {"": 90}, []),
@@ -326,7 +326,7 @@ SHARES: list[tuple[dict[str, float], dict[str, int], list[str]]] = [
         {"train": 9, "test": 80, "validation": 1},
         [
             "data.test: 0.3 is not used",
-            "data.validation: 0.1 is not used, since the source has its own validation split, of 1",
+            "data.validation: 0.1 is not used, since the source has a validation split, of 1",
         ],
     ),
 ]
@@ -339,9 +339,9 @@ def test_a_share_of_a_split_that_the_source_has_itself_is_noted(
 ) -> None:
     values = digits.model_dump(mode="json", by_alias=True)
     values["data"] = {"source": write(tmp_path / "data", sizes), "image": values["data"]["image"], **shares}
-    found = findings(from_values(values, (), "test"), Here())
-    assert len(found.notes) == len(notes)
-    assert all(note.startswith(start) for note, start in zip(found.notes, notes, strict=True))
+    result = findings(from_values(values, (), "test"), Here())
+    assert len(result.notes) == len(notes)
+    assert all(note.startswith(start) for note, start in zip(result.notes, notes, strict=True))
 
 
 @pytest.mark.parametrize(("split", "expected"), [("test", []), ("", ["is 0, and the data has no test split"])])
@@ -352,17 +352,17 @@ def test_no_share_to_test_on_is_told_where_the_source_has_no_test_split(
     sizes = {"train": 900, split: 900} if split else {"": 900}
     source = write_images(tmp_path / "data", sizes)
     values["data"] = {"source": source, "image": values["data"]["image"], "test": 0}
-    found = findings(from_values(values, (), "test"), Here()).problems
-    assert [words.partition(" of its own")[0] for place, words in found if place == ("data", "test")] == expected
+    errors = findings(from_values(values, (), "test"), Here()).problems
+    assert [message.partition(";")[0] for path, message in errors if path == ("data", "test")] == expected
 
 
 def test_hardware_that_no_table_has_is_told(digits: Recipe, change: Change) -> None:
     unknown = findings(
         change(digits, "resources.teacher.hardware=h100", "resources.distill.hardware=L4"), Here()
     ).unknown
-    (said,) = [what for what in unknown if "hardware" in what]
-    assert said.startswith("resources.teacher.hardware: h100 is none of H200, H100, ")
-    assert said.endswith("; did you mean H100?")
+    (fact,) = [text for text in unknown if "hardware" in text]
+    assert fact.startswith("resources.teacher.hardware: h100 is none of H200, H100, ")
+    assert fact.endswith("; did you mean H100?")
 
 
 def test_nothing_heavy_is_imported() -> None:

@@ -38,14 +38,14 @@ def test_the_local_server_counts_as_the_same_when_its_home_is_moved(
 
 
 @pytest.mark.parametrize(
-    ("uri", "control", "told"),
+    ("uri", "control", "roles"),
     [("http://server", False, {"a1", "b2"}), ("http://server", True, {"d4", "b2"}), ("sqlite:///x.db", False, set())],
 )
 def test_gc_is_told_what_went_to_a_server_that_may_show_a_part_only(
-    store: Store, digits: Recipe, change: Change, uri: str, control: bool, told: set[str]
+    store: Store, digits: Recipe, change: Change, uri: str, control: bool, roles: set[str]
 ) -> None:
     inputs = {"student": "a1", "teacher": "b2", "gate": "c3", "control": "d4"}
     recipe = change(digits, f"register.control={str(control).lower()}")
     _remember(cast(Work, SimpleNamespace(tracking_uri=uri, store=store, inputs=inputs, recipe=recipe)))
-    assert set(store.registered) == told
+    assert set(store.registered) == roles
     assert len(store.servers) == 1

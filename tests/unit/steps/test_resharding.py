@@ -14,7 +14,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.recipe import Recipe
 from understudy.revision import Revision
 from understudy.steps import resharding
-from understudy.steps.resharding import SPREAD, go_on, training_of
+from understudy.steps.resharding import SPREAD, resume_resharded, training_of
 from understudy.steps.step import Parts, Work
 from understudy.store import Store
 
@@ -37,15 +37,15 @@ class Trainings:
     def begin(self, key: str, seed: int = 0, **train: Any) -> tuple[Work, JobSpec]:
         lease = self.store.acquire(key * 64)
         assert lease
-        said: dict[str, Any] = {"step": "teacher", "decided_by": decided(seed, **train), "lease": lease, "facts": {}}
-        work = SimpleNamespace(store=self.store, run=self.run, report_waiting=lambda text: None, **said)
+        context: dict[str, Any] = {"step": "teacher", "decided_by": decided(seed, **train), "lease": lease, "facts": {}}
+        work = SimpleNamespace(store=self.store, run=self.run, report_waiting=lambda text: None, **context)
         spec = job_spec(lease.folder, train={**TRAIN, **train}, resources={"processes": 2}, supervised=self._supervised)
         return cast(Work, work), spec
 
     def interrupted(self, key: str, steps: tuple[int, ...], seed: int = 0, **train: Any) -> Path:
         """A training that somebody stopped: its folder of checkpoints."""
         work, spec = self.begin(key, seed, **train)
-        go_on(work, spec)
+        resume_resharded(work, spec)
         attempt = attempts.begin(spec, 2) if spec.supervised else ""
         inside = work.lease.folder / attempt / "checkpoints"
         for step in steps:
@@ -65,17 +65,17 @@ def trainings(request: pytest.FixtureRequest, tmp_path: Path) -> Trainings:
 
 
 def adopted(spec: JobSpec) -> dict[str, str]:
-    """What a job will find in its last attempt's checkpoints, by their names."""
+    """The contents of the checkpoints in a job's last attempt, by name."""
     inside = attempts.latest(Path(spec.folder)) or Path(spec.folder)
-    found = (inside / "checkpoints").glob("step-*/*.distcp")
-    return {path.parent.name: path.read_text() for path in found}
+    paths = (inside / "checkpoints").glob("step-*/*.distcp")
+    return {path.parent.name: path.read_text() for path in paths}
 
 
 def test_it_goes_on_from_what_came_furthest_under_other_degrees(trainings: Trainings) -> None:
     trainings.interrupted("a", (10, 20), strategy="ddp")
     trainings.interrupted("b", (20, 30), strategy="tp", precision="bf16")
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-20": "b 20", "step-30": "b 30"}
     assert work.facts == {"resumed_from": "step 30 of tp on 1 x 2 processes"}
     if spec.supervised:
@@ -86,17 +86,17 @@ def test_it_goes_on_from_what_came_furthest_under_other_degrees(trainings: Train
 def test_what_it_went_on_from_is_told_after_a_kill_too(trainings: Trainings) -> None:
     trainings.interrupted("a", (10,), strategy="ddp")
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     work.facts.clear()
     shutil.rmtree(trainings.store.folder / "work" / ("a" * 64))
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert work.facts == {"resumed_from": "step 10 of ddp on 1 x 2 processes"}
 
 
 def test_it_does_so_only_where_the_recipe_asks_for_it(trainings: Trainings) -> None:
     trainings.interrupted("a", (10,), strategy="ddp")
     work, spec = trainings.begin("c")
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert (adopted(spec), work.facts) == ({}, {})
 
 
@@ -104,7 +104,7 @@ def test_its_own_checkpoints_come_first(trainings: Trainings) -> None:
     trainings.interrupted("c", (10,), resume_resharded=True)
     trainings.interrupted("a", (30,), strategy="ddp")
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "c 10"}
 
 
@@ -112,21 +112,21 @@ def test_another_training_s_are_left_alone(trainings: Trainings) -> None:
     trainings.interrupted("a", (10,), seed=1)
     trainings.interrupted("b", (10,), batch_size=50)
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {}
 
 
 def test_a_training_that_goes_on_is_not_taken_over_but_told(trainings: Trainings) -> None:
     folder = trainings.interrupted("a", (10,), strategy="ddp")
-    holds, _ = trainings.begin("a", strategy="ddp")
+    running, _ = trainings.begin("a", strategy="ddp")
     work, spec = trainings.begin("c", resume_resharded=True)
-    with pytest.raises(UnderstudyError, match="is going on as ddp on 1 x 2 processes; stop that run"):
-        go_on(work, spec)
+    with pytest.raises(UnderstudyError, match="is running as ddp on 1 x 2 processes; stop that run"):
+        resume_resharded(work, spec)
     trainings.run.stop_requested = True
     with pytest.raises(Stopped):
-        go_on(work, spec)
-    holds.lease.release()
-    go_on(work, spec)
+        resume_resharded(work, spec)
+    running.lease.release()
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "a 10"}
     assert not folder.exists()  # it has had another holder's name since
     assert list(trainings.checkpoints("a").glob("step-10/*.distcp"))
@@ -137,7 +137,7 @@ def test_links_that_a_rank_left_are_not_followed(trainings: Trainings, tmp_path:
     folder = trainings.interrupted("a", (10,), strategy="ddp")
     (folder / "step-10" / "link.distcp").symlink_to(tmp_path / "secret")
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "a 10"}
 
 
@@ -147,14 +147,14 @@ def test_a_checkpoint_that_is_gone_while_it_is_linked_is_passed_over(
     trainings.interrupted("a", (10, 20), strategy="ddp")
     link = resharding._link
 
-    def gone(checkpoint: Path, target: Path) -> None:
+    def vanishing_link(checkpoint: Path, target: Path) -> None:
         if checkpoint.name == "step-20":
             raise FileNotFoundError
         link(checkpoint, target)
 
-    monkeypatch.setattr(resharding, "_link", gone)
+    monkeypatch.setattr(resharding, "_link", vanishing_link)
     work, spec = trainings.begin("c", resume_resharded=True)
-    go_on(work, spec)
+    resume_resharded(work, spec)
     assert adopted(spec) == {"step-10": "a 10"}
 
 
@@ -166,5 +166,5 @@ def test_a_training_is_one_whatever_it_is_spread_over() -> None:
 
 
 def test_every_setting_that_is_left_out_is_one_of_the_recipe_s() -> None:
-    known = Recipe.model_json_schema()["$defs"]["Train"]["properties"]
-    assert set(SPREAD) <= set(known)
+    settings = Recipe.model_json_schema()["$defs"]["Train"]["properties"]
+    assert set(SPREAD) <= set(settings)

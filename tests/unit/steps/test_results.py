@@ -1,4 +1,4 @@
-"""What is measured of a model once, and who measures it again: the evaluate step with its rank in this process."""
+"""Results are measured once for each model and shared by runs: the evaluate step with its rank in this process."""
 
 import json
 import os
@@ -71,8 +71,8 @@ class Stage:
 
     def results(self) -> list[str]:
         """The digests of all results."""
-        found = {digest: self.store.objects.manifest(digest) for digest in self.store.objects}
-        return [digest for digest, manifest in found.items() if manifest and manifest.kind == "results"]
+        manifests = {digest: self.store.objects.manifest(digest) for digest in self.store.objects}
+        return [digest for digest, manifest in manifests.items() if manifest and manifest.kind == "results"]
 
     def run_job(self, work: Work, spec: JobSpec) -> Path:
         """Stands in for the launcher."""
@@ -86,20 +86,20 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    threads, predicted, made = torch.get_num_threads(), answers.predicted, Stage(tmp_path)
+    threads, predicted, test_stage = torch.get_num_threads(), answers.predicted, Stage(tmp_path)
 
     def counted(*arguments: Any, **named: Any) -> Predicted:
-        made.batches += 1
+        test_stage.batches += 1
         return predicted(*arguments, **named)
 
-    monkeypatch.setattr(evaluate_step, "run_job", made.run_job)
+    monkeypatch.setattr(evaluate_step, "run_job", test_stage.run_job)
     monkeypatch.setattr(evaluate_step, "platform", lambda: SimpleNamespace(prepare=lambda run: None))
     monkeypatch.setattr(answers, "predicted", counted)
-    yield made
+    yield test_stage
     torch.set_num_threads(threads)
 
 
-def said(result: Result) -> tuple[dict[str, Any], bytes]:
+def contents_of(result: Result) -> tuple[dict[str, Any], bytes]:
     """All that was measured but for speed."""
     measures = json.loads((result.path / "measures.json").read_text())
     for model in measures["models"].values():
@@ -120,7 +120,7 @@ def test_a_run_with_another_student_measures_that_alone_and_says_what_all_anew_w
     monkeypatch.setattr(evaluate_step, "run_job", anew.run_job)
     fresh = anew.measured(*(anew.model(seed) for seed in (0, 2)))
     assert anew.jobs == [["teacher", "student"]]
-    assert said(fresh) == said(reused)
+    assert contents_of(fresh) == contents_of(reused)
     assert sorted(path.name for path in reused.path.iterdir()) == ["manifest.json", "measures.json", "per_example.npz"]
 
 
@@ -172,12 +172,12 @@ def test_a_device_and_a_factory_have_results_of_their_own_and_a_factorys_argumen
 def keys(stage: Stage, inputs: dict[str, str]) -> dict[str, str]:
     """The keys of the models' results by role."""
     roles = [role for role in ("teacher", "student", "champion") if role in inputs]
-    given = {"examples": stage.examples, **inputs}
+    inputs = {"examples": stage.examples, **inputs}
     work: Any = SimpleNamespace(
-        inputs=given,
+        inputs=inputs,
         recipe=Recipe.model_validate(RECIPE),
         store=stage.store,
-        input=lambda role: stage.store.objects.path(given[role]),
+        input=lambda role: stage.store.objects.path(inputs[role]),
     )
     return {role: remembers.key_of(parts) for role, parts in remembers.parts_by_role(work, roles).items()}
 
@@ -206,13 +206,13 @@ def test_results_count_the_code_that_scores_and_not_the_code_that_compares_or_ti
     reached = modules_reached(remembers.MODULES)
     assert {"understudy.evaluate.scoring", "understudy.models.build"} <= reached
     assert "test_split" in MEASURED_BY, "which the task reads"
-    others = {f"understudy.evaluate.{name}" for name in ("latency", "statistics", "intervals", "gate", "measure")}
-    assert not reached & others
+    unrelated = {f"understudy.evaluate.{name}" for name in ("latency", "statistics", "intervals", "gate", "measure")}
+    assert not reached & unrelated
 
 
 def test_damaged_results_are_measured_again(stage: Stage) -> None:
     teacher, first, second = (stage.model(seed) for seed in range(3))
-    whole = stage.measured(teacher, first)
+    intact = stage.measured(teacher, first)
     for digest in stage.results():
         path = stage.store.objects.path(digest) / "results.npz"
         path.chmod(0o644)
@@ -220,7 +220,7 @@ def test_damaged_results_are_measured_again(stage: Stage) -> None:
     run = stage.new_run()
     again = stage.measured(teacher, second, run=run)
     assert stage.jobs[1:] == [["teacher", "student"]]
-    with np.load(whole.path / "per_example.npz") as before, np.load(again.path / "per_example.npz") as now:
+    with np.load(intact.path / "per_example.npz") as before, np.load(again.path / "per_example.npz") as now:
         assert np.array_equal(before["teacher.nll"], now["teacher.nll"])
     assert any("damaged, so evaluate was done again" in note for note in run.notes)
 
@@ -229,11 +229,11 @@ def test_results_of_a_job_that_is_refused_are_not_kept(stage: Stage, monkeypatch
     teacher, student = stage.model(0), stage.model(1)
     written = answers.write
 
-    def falsify(folder: Path, role: str, found: answers.Results) -> None:
-        written(folder, role, {**found, "nll": found["nll"] / 2} if role == "teacher" else found)
+    def falsify(folder: Path, role: str, results: answers.Results) -> None:
+        written(folder, role, {**results, "nll": results["nll"] / 2} if role == "teacher" else results)
 
     monkeypatch.setattr(answers, "write", falsify)
-    with pytest.raises(UnderstudyError, match="says something else of teacher"):
+    with pytest.raises(UnderstudyError, match="in the results of teacher"):
         stage.measured(teacher, student)
     assert not stage.results()
     monkeypatch.setattr(answers, "write", written)
@@ -248,7 +248,7 @@ def test_a_job_that_says_something_else_than_what_is_remembered_is_refused(
     stage.measured(teacher, first)
     read = answers.read
     monkeypatch.setattr(answers, "read", lambda path: {**read(path), "nll": read(path)["nll"] * 2})
-    with pytest.raises(UnderstudyError, match=r"says something else of teacher than results\.npz"):
+    with pytest.raises(UnderstudyError, match=r"differs from results\.npz in the results of teacher"):
         stage.measured(teacher, second)
 
 
@@ -307,15 +307,15 @@ def measuring(stage: Stage) -> Iterator[threading.Event]:
 
 def test_of_two_runs_at_once_one_measures_what_both_need(stage: Stage, measuring: threading.Event) -> None:
     teacher, first, second = (stage.model(seed) for seed in range(3))
-    one = Beside(lambda: stage.measured(teacher, first))
+    first_run = Beside(lambda: stage.measured(teacher, first))
     until(lambda: stage.jobs)
     run = stage.new_run()
-    other = Beside(lambda: stage.measured(teacher, second, run=run))
+    second_run = Beside(lambda: stage.measured(teacher, second, run=run))
     until(lambda: waits(run))
     measuring.set()
-    one.join(20)
-    other.join(20)
-    assert [type(found) for found in one.outcome + other.outcome] == [Result, Result]
+    first_run.join(20)
+    second_run.join(20)
+    assert [type(outcome) for outcome in first_run.outcome + second_run.outcome] == [Result, Result]
     assert stage.jobs == [["teacher", "student"], ["student"]]
     assert len(stage.results()) == 3
     assert not list((stage.store.folder / "work").iterdir())
@@ -323,26 +323,26 @@ def test_of_two_runs_at_once_one_measures_what_both_need(stage: Stage, measuring
 
 def test_a_run_that_waits_for_anothers_results_can_be_stopped(stage: Stage, measuring: threading.Event) -> None:
     teacher, first, second = (stage.model(seed) for seed in range(3))
-    one, run = Beside(lambda: stage.measured(teacher, first)), stage.new_run()
+    first_run, run = Beside(lambda: stage.measured(teacher, first)), stage.new_run()
     until(lambda: stage.jobs)
-    other = Beside(lambda: stage.measured(teacher, second, run=run))
+    second_run = Beside(lambda: stage.measured(teacher, second, run=run))
     until(lambda: waits(run))
     run.request_stop()
-    other.join(20)
-    assert isinstance(other.outcome[0], Stopped)
+    second_run.join(20)
+    assert isinstance(second_run.outcome[0], Stopped)
     measuring.set()
-    one.join(20)
-    assert isinstance(one.outcome[0], Result)
+    first_run.join(20)
+    assert isinstance(first_run.outcome[0], Result)
 
 
 def test_a_disk_that_is_full_leaves_the_work_to_the_next_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     teacher, student = stage.model(0), stage.model(1)
     publish = Objects.publish
 
-    def full(objects: Objects, staged: Path, kind: str, *rest: Any) -> str:
+    def full(objects: Objects, staged: Path, kind: str, *arguments: Any) -> str:
         if kind == "results":
             raise UnderstudyError("the disk is full")
-        return publish(objects, staged, kind, *rest)
+        return publish(objects, staged, kind, *arguments)
 
     monkeypatch.setattr(Objects, "publish", full)
     with pytest.raises(UnderstudyError, match="the disk is full"):
@@ -408,10 +408,10 @@ def test_results_of_another_store_come_from_the_remote_cache(
     monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
     stage.measured(stage.model(0), stage.model(1))
     (tmp_path / "there").mkdir()
-    there = Stage(tmp_path / "there")
-    monkeypatch.setattr(evaluate_step, "run_job", there.run_job)
-    there.measured(*(there.model(seed) for seed in (0, 2)))
-    assert there.jobs == [["student"]]
+    other_stage = Stage(tmp_path / "there")
+    monkeypatch.setattr(evaluate_step, "run_job", other_stage.run_job)
+    other_stage.measured(*(other_stage.model(seed) for seed in (0, 2)))
+    assert other_stage.jobs == [["student"]]
 
 
 def test_results_that_cannot_be_sent_are_sent_by_the_next_run(

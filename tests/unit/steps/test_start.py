@@ -50,9 +50,9 @@ def test_a_first_task_that_is_tried_again_takes_the_run_that_is_there(values: di
 
 
 def test_here_the_run_is_the_one_that_the_command_made(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]) -> None:
-    made = open_store().create_run("digits", values, "")
-    monkeypatch.setenv(RUN, made.id)
-    assert begin(values).id == made.id
+    run = open_store().create_run("digits", values, "")
+    monkeypatch.setenv(RUN, run.id)
+    assert begin(values).id == run.id
     assert len(open_store().runs()) == 1
 
 
@@ -103,7 +103,7 @@ class Server:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[UnderstudyError], None]:
-    """Let the tracking server answer whatever it is asked with an error."""
+    """Let the tracking server answer every request with an error."""
 
     def answer(error: UnderstudyError) -> None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example/x")

@@ -1,4 +1,4 @@
-"""What a run's end tells beside its result: records that were left out, objects that were damaged."""
+"""Notes at the end of a run: records that were left out, objects that were damaged."""
 
 import os
 from pathlib import Path
@@ -58,12 +58,12 @@ def test_records_that_were_left_out_are_counted_and_the_first_named(store: Store
 
 
 def test_a_damaged_object_is_named_and_made_again(store: Store, run: Run) -> None:
-    made = execute(ingest(run), store, run, {}, {})
-    damaged = made.path / "records.parquet"
+    result = execute(ingest(run), store, run, {}, {})
+    damaged = result.path / "records.parquet"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     again = store.create_run("texts", run.recipe, "")
-    assert execute(ingest(again), store, again, {}, {}).digest == made.digest
+    assert execute(ingest(again), store, again, {}, {}).digest == result.digest
     assert damaged.read_bytes() == content
     (note,) = summary_of(store, again).notes
     assert note == f"damaged, so ingest was done again: {os.fspath(damaged)}: was changed"

@@ -1,4 +1,4 @@
-"""A step as a pipeline's task: what the world outside the store adds to it, and what follows it."""
+"""A step as a pipeline's task: its inputs from outside the store, and the hook after it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,19 +28,19 @@ URI = "MLFLOW_TRACKING_URI"
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[tuple[Any, ...]]:
     """Step, inputs and world of every step that would be executed."""
-    found: list[tuple[Any, ...]] = []
+    executed: list[tuple[Any, ...]] = []
 
     def execute(step: Step, at: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> Result:
-        found.append((step.name, dict(inputs), dict(world)))
+        executed.append((step.name, dict(inputs), dict(world)))
         return RESULT
 
     monkeypatch.setenv(HOME, str(store.folder.parent))
     monkeypatch.setattr(tasks, "execute", execute)
     monkeypatch.setattr(tasks, "connect_to_run", lambda run: None)
-    return found
+    return executed
 
 
-def made(run: Run, **digests: str) -> None:
+def record_results(run: Run, **digests: str) -> None:
     """Let the run's steps have made what later ones take."""
     for step, digest in digests.items():
         run.record(StepState(step, "done", digest=digest))
@@ -59,7 +59,7 @@ def run(store: Store, digits: Recipe) -> Run:
 def test_a_step_takes_from_the_run_what_the_pipeline_s_steps_have_made(
     calls: list[tuple[Any, ...]], run: Run, examples: str
 ) -> None:
-    made(run, **{**ORIGIN, "prepare": examples}, evaluate="m", control="of an older recipe")
+    record_results(run, **{**ORIGIN, "prepare": examples}, evaluate="m", control="of an older recipe")
     run_step("gate", run.id)
     assert calls == [("gate", {"measures": "m", **GIVEN, "examples": examples}, {"judged": "1"})]
 
@@ -68,7 +68,7 @@ def test_a_step_takes_from_the_run_what_the_pipeline_s_steps_have_made(
 def test_a_step_whose_inputs_are_not_there_is_refused(
     calls: list[tuple[Any, ...]], run: Run, state: StepState | None
 ) -> None:
-    made(run, **{**ORIGIN, "distill": ""})
+    record_results(run, **{**ORIGIN, "distill": ""})
     if state:
         run.record(state)
     with pytest.raises(UnderstudyError, match=r"^evaluate: run \S+ has no result of distill; run that one first$"):
@@ -86,7 +86,7 @@ def test_the_champion_is_measured_with_the_others(
 ) -> None:
     digest = model(store, tmp_path / "model")
     name_champion(monkeypatch, digest)
-    made(run, **{**ORIGIN, "prepare": examples})
+    record_results(run, **{**ORIGIN, "prepare": examples})
     run_step("evaluate", run.id)
     inputs = {"examples": examples, "teacher": "t", "student": "s", "champion": digest}
     assert calls == [("evaluate", inputs, {})]
@@ -99,7 +99,7 @@ def test_the_gate_knows_why_the_champion_was_not_measured(
         raise UnderstudyError("no answer")
 
     monkeypatch.setattr(champions, "champion", silent)
-    made(run, **{**ORIGIN, "prepare": examples}, evaluate="m")
+    record_results(run, **{**ORIGIN, "prepare": examples}, evaluate="m")
     run_step("evaluate", run.id)
     run_step("gate", run.id)
     assert calls[1][2] == {"champion_problem": "no answer", "judged": "1"}
@@ -109,12 +109,12 @@ def test_the_registration_knows_the_server(
     monkeypatch: pytest.MonkeyPatch, calls: list[tuple[Any, ...]], run: Run
 ) -> None:
     monkeypatch.setenv(URI, "https://mlflow.example")
-    made(run, **ORIGIN, evaluate="m", gate="v")
+    record_results(run, **ORIGIN, evaluate="m", gate="v")
     run_step("register", run.id)
     assert calls == [("register", {"measures": "m", "verdict": "v", **GIVEN}, {"server": "https://mlflow.example"})]
 
 
-@pytest.mark.parametrize(("state", "kept"), [("reused", ["version 3"]), ("done", [])])
+@pytest.mark.parametrize(("state", "verdicts"), [("reused", ["version 3"]), ("done", [])])
 def test_a_reused_registration_of_a_pipeline_s_task_is_told_to_mlflow(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -122,20 +122,20 @@ def test_a_reused_registration_of_a_pipeline_s_task_is_told_to_mlflow(
     calls: list[tuple[Any, ...]],
     run: Run,
     state: Literal["reused", "done"],
-    kept: list[str],
+    verdicts: list[str],
 ) -> None:
     staged = tmp_path / "registration"
     staged.mkdir()
     write_json(staged / "registration.json", {"parent_run_id": "p", "version": "3", "name": "n", "url": "u"})
     run.record(StepState("register", state, digest=store.objects.publish(staged, "registration", {})))
-    made(run, **ORIGIN, evaluate="m", gate="v")
-    told: list[str] = []
-    monkeypatch.setattr(verdict, "keep_verdict", lambda *given: told.append(f"version {given[-1].version}"))
+    record_results(run, **ORIGIN, evaluate="m", gate="v")
+    sent: list[str] = []
+    monkeypatch.setattr(verdict, "keep_verdict", lambda *arguments: sent.append(f"version {arguments[-1].version}"))
     run_step("register", run.id)
-    assert told == kept
+    assert sent == verdicts
     monkeypatch.setenv(RUN, run.id)  # the process that drives the pipeline has the verdict itself
     run_step("register", run.id)
-    assert told == kept
+    assert sent == verdicts
 
 
 def test_a_task_says_its_error_in_one_message_and_an_exit_code(
@@ -255,10 +255,10 @@ def test_a_rejected_student_is_recorded_and_fails_the_run_by_its_rules_only_wher
     headline = "rejected by quality-against-teacher"
     verdict = published(store, tmp_path / "v", "verdict", approved=False, headline=headline)
     run.record(StepState("gate", "done", digest=verdict))
-    asked: list[str] = []
+    recorded: list[str] = []
 
     def component(name: str, run_id: str) -> Result:
-        asked.append(name)
+        recorded.append(name)
         run.record(StepState(name, "done", digest=registered))
         return RESULT
 
@@ -273,5 +273,5 @@ def test_a_rejected_student_is_recorded_and_fails_the_run_by_its_rules_only_wher
         assert caught.value.code == 3
     else:
         reject(run.id, fails)
-    assert asked == ["register"]
+    assert recorded == ["register"]
     assert words.read_text().startswith("rejected by quality-against-teacher; the gate rejected") == fails

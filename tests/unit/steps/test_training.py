@@ -30,7 +30,7 @@ def test_a_teacher_that_is_only_fetched_is_the_result_without_a_job(
         folder.mkdir()
     (fetched / "model.safetensors").write_bytes(b"weights")
     heads: list[str] = []
-    monkeypatch.setattr(training, "fetched_model", lambda *given: heads.append(given[-2]) or fetched)
+    monkeypatch.setattr(training, "fetched_model", lambda *arguments: heads.append(arguments[-2]) or fetched)
     monkeypatch.setattr(training, "train", lambda *_: pytest.fail("a job was run"))
     recipe = change(digits, f"teacher={{model: {{pretrained: {fetched}}}}}")
     steps_of(recipe)["teacher"].work(

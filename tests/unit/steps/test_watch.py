@@ -13,7 +13,7 @@ from understudy.steps.watch import Watch
 
 
 class Watched:
-    """A training step that says what it was told."""
+    """A training step that records its progress reports."""
 
     def __init__(self, folder: Path) -> None:
         self.told: list[tuple[Any, ...]] = []

@@ -50,7 +50,7 @@ def test_a_restored_store_has_every_step_run_and_object(store: Store, vault: Vau
     assert not list(store.folder.glob("restoring*"))
 
 
-def test_a_second_backup_sends_what_is_new(store: Store, vault: Vault) -> None:
+def test_a_second_backup_sends_only_new_objects(store: Store, vault: Vault) -> None:
     step(store, "x" * 1000)
     back_up(store, vault, silent)
     step(store, "y" * 1000)
@@ -80,22 +80,22 @@ def test_a_restore_that_was_interrupted_goes_on_and_knows_no_step_before_its_end
     step(store, "x")
     step(store, "y")
     snapshot = back_up(store, vault, silent)
-    there, whole, taken = tmp_path / "there", Vault.take, 0
+    target, take_all, calls = tmp_path / "there", Vault.take, 0
 
     def breaks_off(self: Vault, *arguments: object) -> None:
-        nonlocal taken
-        taken += 1
-        if taken == 3:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
             raise KeyboardInterrupt
-        whole(self, *arguments)  # type: ignore[arg-type]
+        take_all(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Vault, "take", breaks_off)
     with pytest.raises(KeyboardInterrupt):
-        restore(vault, snapshot, there)
-    assert not list(Store(there).step_cache)
-    monkeypatch.setattr(Vault, "take", whole)
-    restore(vault, snapshot, there)
-    assert len(list(Store(there).step_cache)) == 2
+        restore(vault, snapshot, target)
+    assert not list(Store(target).step_cache)
+    monkeypatch.setattr(Vault, "take", take_all)
+    restore(vault, snapshot, target)
+    assert len(list(Store(target).step_cache)) == 2
 
 
 def test_no_store_is_overwritten(store: Store, vault: Vault) -> None:
@@ -120,13 +120,13 @@ def test_a_snapshot_of_another_kind_or_version_is_refused(vault: Vault, tmp_path
             restore(vault, vault.commit(kind, version, []), tmp_path / "there")
 
 
-def test_a_snapshot_of_what_is_no_store_is_refused_before_anything_is_made(
+def test_a_snapshot_that_is_no_store_is_refused_before_anything_is_created(
     store: Store, vault: Vault, tmp_path: Path
 ) -> None:
     step(store, "x")
     snapshot = back_up(store, vault, silent)
     [manifest] = [entry for entry in snapshot.entries if entry.path.endswith("/manifest.json")]
-    others = [entry for entry in snapshot.entries if entry != manifest]
+    without_manifest = [entry for entry in snapshot.entries if entry != manifest]
     edited = {
         "short": [*snapshot.entries, replace(manifest, path="objects/ab")],
         "elsewhere": [*snapshot.entries, replace(manifest, path="store.json")],
@@ -134,8 +134,11 @@ def test_a_snapshot_of_what_is_no_store_is_refused_before_anything_is_made(
         "below a file": [*snapshot.entries, replace(manifest, path=f"{manifest.path}/x")],
         "a long name": [*snapshot.entries, replace(manifest, path=f"runs/{'x' * 300}")],
         "a long path": [*snapshot.entries, replace(manifest, path=f"runs{'/x' * 3000}")],
-        "no manifest": others,
-        "another manifest": [*others, replace(manifest, sha256=others[0].sha256, size=others[0].size)],
+        "no manifest": without_manifest,
+        "another manifest": [
+            *without_manifest,
+            replace(manifest, sha256=without_manifest[0].sha256, size=without_manifest[0].size),
+        ],
     }
     for entries in edited.values():
         with pytest.raises(UnderstudyError, match=rf"snapshots/{snapshot.name}\.json was changed or is damaged"):

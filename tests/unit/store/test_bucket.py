@@ -1,4 +1,4 @@
-"""A bucket without keys: what a pod of a cloud has instead, against stand-ins of STS, of the node's agent and of S3."""
+"""A bucket without keys: the tokens of a pod in a cloud, against stand-ins of STS, of the node's agent and of S3."""
 
 import json
 import threading

@@ -67,15 +67,13 @@ def test_a_file_touched_just_now_is_read_every_time_since_a_second_change_may_le
 
 
 @pytest.mark.usefixtures("settled")
-def test_another_file_of_the_same_size_and_time_in_its_place_is_noticed(
-    fingerprints: Fingerprints, tmp_path: Path
-) -> None:
-    path, other = tmp_path / "file", tmp_path / "other"
+def test_a_replaced_file_of_the_same_size_and_time_is_noticed(fingerprints: Fingerprints, tmp_path: Path) -> None:
+    path, replacement = tmp_path / "file", tmp_path / "other"
     path.write_bytes(b"one")
-    other.write_bytes(b"two")
+    replacement.write_bytes(b"two")
     assert fingerprints.file(path) == sha256(b"one")
-    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-    os.replace(other, path)
+    os.utime(replacement, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    os.replace(replacement, path)
     assert fingerprints.file(path) == sha256(b"two")
 
 
@@ -111,14 +109,14 @@ def test_a_tree_is_its_names_and_contents(fingerprints: Fingerprints, tmp_path: 
     (root / "sub").mkdir(parents=True)
     (root / "a.txt").write_text("1")
     (root / "sub" / "b.txt").write_text("2")
-    seen = [fingerprints.tree(root)]
+    digests = [fingerprints.tree(root)]
     (root / "sub" / "b.txt").write_text("3")
-    seen.append(fingerprints.tree(root))
+    digests.append(fingerprints.tree(root))
     (root / "sub" / "b.txt").rename(root / "sub" / "c.txt")
-    seen.append(fingerprints.tree(root))
+    digests.append(fingerprints.tree(root))
     (root / "a.txt").unlink()
-    seen.append(fingerprints.tree(root))
-    assert len(set(seen)) == 4
+    digests.append(fingerprints.tree(root))
+    assert len(set(digests)) == 4
     (root / "other.png").write_text("x")
     assert fingerprints.tree(root / "other.png") == fingerprints.file(root / "other.png")
 
@@ -139,14 +137,14 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_no_json_is_read_as_nothing(tmp_path: Path) -> None:
+def test_invalid_json_is_read_as_nothing(tmp_path: Path) -> None:
     assert read_json(tmp_path / "none.json") is None
     (tmp_path / "empty.json").touch()
     assert read_json(tmp_path / "empty.json") is None
 
 
 @pytest.mark.parametrize(("mode", "expected"), [(0o2775, 0o664), (0o775, 0o644)], ids=["of a group", "of one user"])
-def test_what_is_written_is_the_groups_where_the_folder_is(tmp_path: Path, mode: int, expected: int) -> None:
+def test_files_get_the_group_and_mode_of_their_folder(tmp_path: Path, mode: int, expected: int) -> None:
     before = os.umask(0o022)
     try:
         (tmp_path / "home").mkdir()

@@ -58,7 +58,7 @@ def paths(store: Store, removals: list[gc.Removal]) -> set[str]:
     return {str(removal.path.relative_to(store.folder)) for removal in removals}
 
 
-# Whatever is reachable stays
+# Reachable objects stay
 
 
 @dataclass
@@ -84,13 +84,13 @@ class Graph:
 def graphs(draw: st.DrawFn) -> Graph:
     count = draw(st.integers(1, 8))
     inputs = [draw(st.lists(st.integers(0, at - 1), unique=True, max_size=3)) if at else [] for at in range(count)]
-    some = st.sets(st.integers(0, count - 1), max_size=2)
-    return Graph(inputs, draw(some), draw(some), draw(some), draw(some), draw(some))
+    subset = st.sets(st.integers(0, count - 1), max_size=2)
+    return Graph(inputs, draw(subset), draw(subset), draw(subset), draw(subset), draw(subset))
 
 
 @settings(deadline=None, max_examples=25)
 @given(graphs())
-def test_exactly_what_nothing_reaches_is_removed(graph: Graph) -> None:
+def test_exactly_the_unreachable_objects_are_removed(graph: Graph) -> None:
     with patient() as store:
         digests: list[str] = []
         for at, inputs in enumerate(graph.inputs):
@@ -131,7 +131,7 @@ def test_a_young_object_is_left_alone(store: Store) -> None:
     assert (removal.size, removal.reason) == (1 + manifest, "no cached step, model or live run reaches it")
 
 
-def test_what_was_published_again_since_the_plan_is_left_alone(store: Store) -> None:
+def test_an_object_published_again_after_the_plan_is_left_alone(store: Store) -> None:
     digest = publish(store, "x")
     os.utime(store.objects.path(digest), (0, 0))
     planned = plan(store, ())
@@ -141,7 +141,7 @@ def test_what_was_published_again_since_the_plan_is_left_alone(store: Store) -> 
 
 
 @pytest.mark.parametrize("how", ["used", "remembered", "as an input"])
-def test_what_came_into_use_since_the_plan_is_given_back(how: str) -> None:
+def test_an_object_used_after_the_plan_is_given_back(how: str) -> None:
     with patient() as store:
         digest = publish(store, "x")
         planned = plan(store, ())
@@ -171,7 +171,7 @@ def test_an_object_made_again_during_the_collection_stays(monkeypatch: pytest.Mo
         assert store.objects.damage(digest, thorough=True) == []
 
 
-def test_what_a_slow_gc_has_in_its_hands_is_given_back_though_another_gc_runs_meanwhile(
+def test_objects_that_a_slow_gc_holds_are_given_back_although_another_gc_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with patient() as store:
@@ -191,7 +191,7 @@ def test_what_a_slow_gc_has_in_its_hands_is_given_back_though_another_gc_runs_me
         assert store.objects.damage(digest, thorough=True) == []
 
 
-def test_what_a_run_made_again_goes_from_the_trash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_a_run_published_again_go_from_the_trash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "SETTLED", -1.0)
     with patient() as store:
         trash = store.objects.set_aside(publish(store, "x"))
@@ -204,7 +204,7 @@ def test_what_a_run_made_again_goes_from_the_trash(monkeypatch: pytest.MonkeyPat
 # Forgetting
 
 
-def test_forgetting_takes_old_steps_with_what_only_they_reach(store: Store) -> None:
+def test_forgetting_takes_old_steps_and_the_objects_that_only_they_reach(store: Store) -> None:
     digests = {name: publish(store, name) for name in ("old", "new")}
     for digest in digests.values():
         os.utime(store.objects.path(digest), (0, 0))
@@ -218,10 +218,10 @@ def test_forgetting_takes_old_steps_with_what_only_they_reach(store: Store) -> N
 
 
 def test_abandoned_work_is_forgotten_and_work_in_hand_is_not(store: Store) -> None:
-    held, left = store.acquire("aa" * 32), store.acquire("bb" * 32)
-    assert held is not None
-    assert left is not None
-    left.release()
+    working, released = store.acquire("aa" * 32), store.acquire("bb" * 32)
+    assert working is not None
+    assert released is not None
+    released.release()
     remember(store, "bb" * 32, publish(store, "x"))
     planned = plan(store, (), forget_after=-1)
     assert f"work/{'aa' * 32}" not in paths(store, planned)
@@ -234,14 +234,14 @@ def test_abandoned_work_is_forgotten_and_work_in_hand_is_not(store: Store) -> No
     again.release()
     collect(store, planned, ())
     assert [path.name for path in (store.folder / "work").iterdir()] == ["aa" * 32]
-    held.finish()
+    working.finish()
 
 
 def test_work_that_was_just_written_to_is_not_abandoned_however_long_ago_it_began(store: Store) -> None:
-    left = store.acquire("bb" * 32)
-    assert left is not None
-    left.release()
-    folder = left.folder.parent
+    released = store.acquire("bb" * 32)
+    assert released is not None
+    released.release()
+    folder = released.folder.parent
     for path in (folder, *folder.rglob("*")):
         os.utime(path, (0, 0))
     assert paths(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
@@ -252,25 +252,25 @@ def test_work_that_was_just_written_to_is_not_abandoned_however_long_ago_it_bega
 
 
 def test_work_of_a_holder_that_cannot_be_looked_for_is_abandoned_too(store: Store) -> None:
-    left = store.acquire("bb" * 32)
-    assert left is not None
-    left._done.set()
-    left._thread.join()
-    holder = left.folder / f"holder.{left.folder.name.split('.')[1]}"
+    abandoned = store.acquire("bb" * 32)
+    assert abandoned is not None
+    abandoned._done.set()
+    abandoned._thread.join()
+    holder = abandoned.folder / f"holder.{abandoned.folder.name.split('.')[1]}"
     holder.write_text(json.dumps({**json.loads(holder.read_text()), "host": "another"}))
-    for path in (left.folder.parent, *left.folder.parent.rglob("*")):
+    for path in (abandoned.folder.parent, *abandoned.folder.parent.rglob("*")):
         os.utime(path, (0, 0))
     assert paths(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
 
 
-def _left(store: Store, key: str) -> Path:
+def _released_attempt(store: Store, key: str) -> Path:
     """Work that its holder left long ago, and the folder in it that ranks write to."""
-    held = store.acquire(key)
-    assert held is not None
-    (held.folder / "attempt").mkdir()
-    (held.folder / "attempt" / "checkpoint").write_text("x" * 1000)
-    held.release()
-    return held.folder.parent / f"1.{lease.FREE}" / "attempt"
+    working = store.acquire(key)
+    assert working is not None
+    (working.folder / "attempt").mkdir()
+    (working.folder / "attempt" / "checkpoint").write_text("x" * 1000)
+    working.release()
+    return working.folder.parent / f"1.{lease.FREE}" / "attempt"
 
 
 def _age(work: Path) -> None:
@@ -278,9 +278,11 @@ def _age(work: Path) -> None:
         os.utime(path, (0, 0), follow_symlinks=False)
 
 
-@pytest.mark.parametrize("target", ["link", "nowhere", "/proc/self"], ids=["to itself", "to nothing", "to what is new"])
+@pytest.mark.parametrize(
+    "target", ["link", "nowhere", "/proc/self"], ids=["to itself", "to nothing", "to kernel files"]
+)
 def test_a_link_in_abandoned_work_is_not_followed(store: Store, target: str) -> None:
-    folder = _left(store, "bb" * 32)
+    folder = _released_attempt(store, "bb" * 32)
     (folder / "link").symlink_to(target)
     _age(folder.parent.parent)
     planned = plan(store, (), forget_after=DAY)
@@ -290,14 +292,16 @@ def test_a_link_in_abandoned_work_is_not_followed(store: Store, target: str) -> 
 
 
 def test_a_time_to_come_that_a_rank_gave_its_files_counts_as_when_it_did(store: Store) -> None:
-    folder = _left(store, "bb" * 32)
+    folder = _released_attempt(store, "bb" * 32)
     os.utime(folder / "checkpoint", (2**33, 2**33))
     assert paths(store, plan(store, (), forget_after=DAY)) == set()
     assert paths(store, plan(store, (), forget_after=-1)) == {f"work/{'bb' * 32}"}
 
 
-def test_what_cannot_be_removed_is_named_and_all_else_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    locked, plain = _left(store, "aa" * 32), _left(store, "bb" * 32)
+def test_an_object_that_cannot_be_removed_is_named_and_all_others_go(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, plain = _released_attempt(store, "aa" * 32), _released_attempt(store, "bb" * 32)
     (locked / "locked").mkdir()
     rmdir = os.rmdir
 
@@ -310,17 +314,17 @@ def test_what_cannot_be_removed_is_named_and_all_else_goes(store: Store, monkeyp
     with pytest.raises(UnderstudyError, match=r"work/\.a{64}\.[0-9a-f]{8}/1\.free/attempt/locked: Permission denied$"):
         collect(store, plan(store, (), forget_after=-1), ())
     assert not plain.exists()
-    (left,) = (store.folder / "work").iterdir()
-    assert [path.name for path in left.rglob("*")] == [locked.parent.name, "attempt", "locked"]
-    os.utime(left, (0, 0))
+    (remaining,) = (store.folder / "work").iterdir()
+    assert [path.name for path in remaining.rglob("*")] == [locked.parent.name, "attempt", "locked"]
+    os.utime(remaining, (0, 0))
     with pytest.raises(UnderstudyError, match="Permission denied"):
         collect(store, plan(store, ()), ())
     (again,) = (store.folder / "work").iterdir()
-    assert len(again.name) == len(left.name), "the name does not grow with each try"
+    assert len(again.name) == len(remaining.name), "the name does not grow with each try"
 
 
 def test_folders_in_folders_without_end_are_named_and_all_else_goes(store: Store) -> None:
-    deep, plain = _left(store, "aa" * 32), _left(store, "bb" * 32)
+    deep, plain = _released_attempt(store, "aa" * 32), _released_attempt(store, "bb" * 32)
     before = os.getcwd()
     try:
         os.chdir(deep)
@@ -333,18 +337,18 @@ def test_folders_in_folders_without_end_are_named_and_all_else_goes(store: Store
     with pytest.raises(UnderstudyError, match="is nested too deeply"):
         collect(store, planned, ())
     assert not plain.exists()
-    (left,) = (store.folder / "work").iterdir()
-    subprocess.run(["rm", "-rf", left], check=True)
+    (remaining,) = (store.folder / "work").iterdir()
+    subprocess.run(["rm", "-rf", remaining], check=True)
 
 
 def test_abandoned_work_does_not_make_its_finished_step_forgotten(store: Store) -> None:
     digest = publish(store, "x")
     os.utime(store.objects.path(digest), (0, 0))
     remember(store, "bb" * 32, digest)
-    left = store.acquire("bb" * 32)
-    assert left is not None
-    left.release()
-    for path in (left.folder.parent, *left.folder.parent.rglob("*")):
+    released = store.acquire("bb" * 32)
+    assert released is not None
+    released.release()
+    for path in (released.folder.parent, *released.folder.parent.rglob("*")):
         os.utime(path, (0, 0))
     assert paths(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
 
@@ -360,25 +364,27 @@ def test_ended_runs_are_forgotten_and_live_ones_are_not(store: Store) -> None:
     assert [run.id for run in store.runs()] == [live.id]
 
 
-# What was left behind
+# Leftovers
 
 
-def test_what_was_left_half_written_goes_once_it_is_old(store: Store) -> None:
-    left = [store.folder / part / ".half" for part in ("step-cache", "fingerprints")] + [
+def test_half_written_files_go_once_they_are_old(store: Store) -> None:
+    leftovers = [store.folder / part / ".half" for part in ("step-cache", "fingerprints")] + [
         store.folder / "work" / ".half"
     ]
-    for path in left:
+    for path in leftovers:
         path.mkdir() if path.parent.name == "work" else path.touch()
     assert plan(store, ()) == []
-    for path in left:
+    for path in leftovers:
         os.utime(path, (0, 0))
     planned = plan(store, ())
-    assert {removal.path for removal in planned} == set(left)
+    assert {removal.path for removal in planned} == set(leftovers)
     collect(store, planned, ())
-    assert not any(path.exists() for path in left)
+    assert not any(path.exists() for path in leftovers)
 
 
-def test_what_was_set_aside_goes_but_not_under_another_gcs_hands(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_in_the_trash_go_but_not_while_another_gc_holds_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trash = store.objects.set_aside(publish(store, "x"))
     assert trash is not None
     assert plan(store, ()) == []

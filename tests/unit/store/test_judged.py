@@ -10,12 +10,12 @@ from understudy.store.judged import number_of
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.sampled_from("123456")), max_size=20))
 def test_each_model_has_the_number_in_which_it_came_first(tmp_path_factory, judged):
-    folder, seen = tmp_path_factory.mktemp("store"), {}
+    folder, by_split = tmp_path_factory.mktemp("store"), {}
     for name, split, digest in judged:
-        those = seen.setdefault((name, split), [])
-        if digest not in those:
-            those.append(digest)
-        assert number_of(folder, name, split, digest) == those.index(digest) + 1
+        results = by_split.setdefault((name, split), [])
+        if digest not in results:
+            results.append(digest)
+        assert number_of(folder, name, split, digest) == results.index(digest) + 1
 
 
 def test_many_at_once_get_a_number_each(tmp_path):

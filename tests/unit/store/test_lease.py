@@ -24,16 +24,16 @@ Child = tuple[ForkProcess, Connection]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Child]]:
-    """Start a function in a process of its own; it gets a pipe. What is left is killed."""
+    """Start a function in a process of its own; it gets a pipe. Remaining processes are killed."""
     with ExitStack() as stack:
 
         def start(body: Callable[..., None], *args: Any) -> Child:
-            here, there = fork.Pipe()
-            process = fork.Process(target=body, args=(there, *args))
+            parent_end, child_end = fork.Pipe()
+            process = fork.Process(target=body, args=(child_end, *args))
             process.start()
             stack.callback(process.join)
             stack.callback(process.kill)
-            return process, here
+            return process, parent_end
 
         yield start
 
@@ -44,23 +44,23 @@ def answer(connection: Connection) -> Any:
 
 
 @contextmanager
-def held(store: Store) -> Iterator[Lease]:
-    taken = store.acquire(KEY)
-    assert taken is not None
-    yield taken
-    taken.finish()
+def held_lease(store: Store) -> Iterator[Lease]:
+    lease = store.acquire(KEY)
+    assert lease is not None
+    yield lease
+    lease.finish()
 
 
 def take(store: Store) -> Lease:
-    taken = store.wait_for(KEY, lambda: False)
-    assert taken is not None
-    return taken
+    lease = store.wait_for(KEY, lambda: False)
+    assert lease is not None
+    return lease
 
 
-def conclude(store: Store, taken: Lease, content: str) -> str:
-    staged = taken.staging()
+def conclude(store: Store, lease: Lease, content: str) -> str:
+    staged = lease.staging()
     (staged / "result").write_text(content)
-    return store.conclude(taken, "step", {}, staged, "things", {}, {}, 1.0)
+    return store.conclude(lease, "step", {}, staged, "things", {}, {}, 1.0)
 
 
 # One at a time
@@ -69,17 +69,17 @@ def conclude(store: Store, taken: Lease, content: str) -> str:
 def contend(pipe: Connection, folder: Path, turns: int) -> None:
     store = Store(folder)
     for _ in range(turns):
-        taken = take(store)
+        lease = take(store)
         inside = os.open(folder / "inside", os.O_CREAT | os.O_EXCL)  # fails when somebody else is in
         with (folder / "epochs").open("a") as stream:
-            stream.write(f"{taken.epoch}\n")
+            stream.write(f"{lease.epoch}\n")
         os.close(inside)
         (folder / "inside").unlink()
-        taken.release()
+        lease.release()
     pipe.send("done")
 
 
-def test_of_many_processes_one_holds_at_a_time_and_epochs_rise(store: Store, start: Callable[..., Child]) -> None:
+def test_one_of_many_processes_holds_it_at_a_time_and_epochs_rise(store: Store, start: Callable[..., Child]) -> None:
     children = [start(contend, store.folder, 8) for _ in range(6)]
     assert [answer(pipe) for _, pipe in children] == ["done"] * 6
     assert (store.folder / "epochs").read_text().split() == [str(number) for number in range(1, 49)]
@@ -87,42 +87,42 @@ def test_of_many_processes_one_holds_at_a_time_and_epochs_rise(store: Store, sta
 
 def test_of_many_threads_that_start_at_once_one_gets_the_first_lease(store: Store) -> None:
     for number in range(20):
-        barrier, taken = threading.Barrier(4), list[Lease | None]()
+        barrier, leases = threading.Barrier(4), list[Lease | None]()
 
-        def race(key: str, barrier: threading.Barrier = barrier, taken: list[Lease | None] = taken) -> None:
+        def race(key: str, barrier: threading.Barrier = barrier, leases: list[Lease | None] = leases) -> None:
             barrier.wait()
-            taken.append(store.acquire(key))
+            leases.append(store.acquire(key))
 
         threads = [threading.Thread(target=race, args=(f"{number:064x}",)) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        (winner,) = [lease for lease in taken if lease]
+        (winner,) = [lease for lease in leases if lease]
         winner.finish()
 
 
 def test_a_held_key_is_refused_and_its_holder_named(store: Store) -> None:
-    with held(store) as taken:
+    with held_lease(store) as lease:
         assert store.acquire(KEY) is None
         assert holder(store.folder / "work", KEY) == Process.current()
         assert is_held(store.folder / "work", KEY, store.lease_seconds)
-        assert taken.epoch == 1
+        assert lease.epoch == 1
     assert holder(store.folder / "work", KEY) is None
     assert not is_held(store.folder / "work", KEY, store.lease_seconds)
 
 
 def test_waiting_ends_when_the_result_is_there(store: Store) -> None:
-    with held(store):
+    with held_lease(store):
         answers = iter([False, False, True])
         assert store.wait_for(KEY, lambda: next(answers)) is None
 
 
 def test_a_released_step_keeps_its_work_and_loses_its_half_made_results(store: Store) -> None:
-    with held(store) as taken:
-        (taken.folder / "checkpoints").mkdir()
-        (taken.staging() / "half").touch()
-        taken.release()
+    with held_lease(store) as lease:
+        (lease.folder / "checkpoints").mkdir()
+        (lease.staging() / "half").touch()
+        lease.release()
         again = take(store)
         assert again.epoch == 2
         assert sorted(path.name.split(".")[0] for path in again.folder.iterdir()) == ["checkpoints", "holder"]
@@ -130,8 +130,8 @@ def test_a_released_step_keeps_its_work_and_loses_its_half_made_results(store: S
 
 
 def test_finished_work_leaves_nothing(store: Store) -> None:
-    taken = take(store)
-    conclude(store, taken, "x")
+    lease = take(store)
+    conclude(store, lease, "x")
     assert list((store.folder / "work").iterdir()) == []
 
 
@@ -139,8 +139,8 @@ def test_finished_work_leaves_nothing(store: Store) -> None:
 
 
 def hold(pipe: Connection, folder: Path, seconds: float) -> None:
-    taken = take(Store(folder, seconds))
-    pipe.send(taken.epoch)
+    lease = take(Store(folder, seconds))
+    pipe.send(lease.epoch)
     pipe.recv()
 
 
@@ -152,10 +152,10 @@ def test_a_killed_holder_is_taken_over_at_once(store: Store, start: Callable[...
     assert process.pid
     os.kill(process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now: its parent has not asked for it
-    taken = store.acquire(KEY)
-    assert taken is not None
-    assert taken.epoch == 2
-    taken.finish()
+    lease = store.acquire(KEY)
+    assert lease is not None
+    assert lease.epoch == 2
+    lease.finish()
 
 
 def test_a_slow_holder_keeps_its_lease_for_many_times_its_length(store: Store, start: Callable[..., Child]) -> None:
@@ -175,30 +175,30 @@ def test_a_process_that_got_an_old_number_is_not_its_predecessor() -> None:
     assert Process(me.host, me.boot, me.namespace, 2**22 + 1, me.started).is_gone()
 
 
-def test_a_process_elsewhere_is_never_taken_for_gone() -> None:
+def test_a_process_elsewhere_never_counts_as_ended() -> None:
     me = Process.current()
-    for other in (
+    for process in (
         ("elsewhere", me.boot, me.namespace),
         (me.host, "other", me.namespace),
         (me.host, me.boot, "pid:[1]"),
     ):
-        assert not Process(*other, 2**22 + 1, "1").is_gone()
+        assert not Process(*process, 2**22 + 1, "1").is_gone()
 
 
 def test_a_holder_elsewhere_is_taken_over_only_when_it_stops_renewing(store: Store) -> None:
     store = Store(store.folder, lease_seconds=1)
-    taken = take(store)
-    beat = next(taken.folder.glob("holder.*"))
+    lease = take(store)
+    beat = next(lease.folder.glob("holder.*"))
     beat.write_text(beat.read_text().replace(Process.current().host, "elsewhere"))
     assert store.acquire(KEY) is None
-    taken._done.set()  # it stops renewing
+    lease._done.set()  # it stops renewing
     assert take(store).epoch == 2
 
 
 def test_a_volume_that_is_away_for_a_moment_costs_no_lease(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(store.folder, lease_seconds=1)
-    taken = take(store)
-    beat = next(taken.folder.glob("holder.*"))
+    lease = take(store)
+    beat = next(lease.folder.glob("holder.*"))
     utime, renewals = os.utime, threading.Semaphore(0)
 
     def away(*_: object) -> None:
@@ -210,22 +210,22 @@ def test_a_volume_that_is_away_for_a_moment_costs_no_lease(store: Store, monkeyp
     monkeypatch.setattr(lease.os, "utime", utime)
     utime(beat, (0, 0))
     while beat.stat().st_mtime == 0:
-        assert taken._thread.is_alive()
+        assert lease._thread.is_alive()
         time.sleep(0.05)
-    taken.finish()
+    lease.finish()
 
 
-@pytest.mark.parametrize("left", [b"", b"{", b"{}", b'{"pid": 3}', None])
-def test_a_holder_that_a_power_cut_made_unreadable_is_taken_over_in_time(store: Store, left: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b'{"pid": 3}', None])
+def test_a_holder_that_a_power_cut_made_unreadable_is_taken_over_in_time(store: Store, content: bytes | None) -> None:
     store = Store(store.folder, lease_seconds=1)
-    taken = take(store)
-    taken._done.set()
-    taken._thread.join()
-    beat = next(taken.folder.glob("holder.*"))
-    if left is None:
+    lease = take(store)
+    lease._done.set()
+    lease._thread.join()
+    beat = next(lease.folder.glob("holder.*"))
+    if content is None:
         beat.unlink()
     else:
-        beat.write_bytes(left)
+        beat.write_bytes(content)
     assert store.acquire(KEY) is None
     assert holder(store.folder / "work", KEY) is None
     assert take(store).epoch == 2
@@ -234,11 +234,11 @@ def test_a_holder_that_a_power_cut_made_unreadable_is_taken_over_in_time(store: 
 # Holders that come back late
 
 
-def freeze_in(pipe: Connection, folder: Path, where: str) -> None:
+def freeze_in(pipe: Connection, folder: Path, phase: str) -> None:
     """Take the lease, stop dead in the middle of concluding, and say what came of it."""
     store = Store(folder, lease_seconds=1)
-    taken = take(store)
-    staged = taken.staging()
+    lease = take(store)
+    staged = lease.staging()
     (staged / "result").write_text("late")
 
     def frozen(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,59 +249,61 @@ def freeze_in(pipe: Connection, folder: Path, where: str) -> None:
 
         return call
 
-    if where == "hashing":
+    if phase == "hashing":
         objects.hash_file = frozen(objects.hash_file)
-    elif where == "publishing":
+    elif phase == "publishing":
         store.objects._move = frozen(store.objects._move)  # type: ignore[method-assign]
-    elif where == "caching":
+    elif phase == "caching":
         step_cache.write_json = frozen(step_cache.write_json)  # type: ignore[attr-defined]
     else:
         pipe.send("frozen")
         os.kill(os.getpid(), signal.SIGSTOP)
     try:
-        pipe.send(store.conclude(taken, "step", {}, staged, "things", {}, {}, 1.0))
+        pipe.send(store.conclude(lease, "step", {}, staged, "things", {}, {}, 1.0))
     except Fenced as error:
         pipe.send(str(error))
 
 
 @pytest.mark.parametrize("ends_first", [True, False])
-@pytest.mark.parametrize("where", ["working", "hashing", "publishing", "caching"])
+@pytest.mark.parametrize("phase", ["working", "hashing", "publishing", "caching"])
 def test_a_frozen_holder_that_comes_back_can_no_longer_write(
-    store: Store, start: Callable[..., Child], where: str, ends_first: bool
+    store: Store, start: Callable[..., Child], phase: str, ends_first: bool
 ) -> None:
     store = Store(store.folder, lease_seconds=1)
-    process, pipe = start(freeze_in, store.folder, where)
+    process, pipe = start(freeze_in, store.folder, phase)
     assert answer(pipe) == "frozen"
-    taken = take(store)
-    assert taken.epoch == 2
-    digest = conclude(store, taken, "in time") if ends_first else None
+    lease = take(store)
+    assert lease.epoch == 2
+    digest = conclude(store, lease, "in time") if ends_first else None
     assert process.pid
     os.kill(process.pid, signal.SIGCONT)
     assert answer(pipe) == "step: another run has taken this step over; its result counts"
     process.join()
     if digest is None:
         assert store.cached_step(KEY) is None
-        digest = conclude(store, taken, "in time")
+        digest = conclude(store, lease, "in time")
     cached = store.cached_step(KEY)
     assert cached is not None
     assert cached.digest == digest
-    if where != "caching":  # an object that nobody remembers does no harm; gc takes it
+    if phase != "caching":  # an object that nobody remembers does no harm; gc takes it
         assert list(store.objects) == [digest]
 
 
 def test_a_lost_lease_refuses_everything(store: Store) -> None:
-    taken = take(store)
-    thief = taken.folder.with_name("2.thief")
-    taken.folder.rename(thief)
-    for refused in (taken.check, taken.staging, taken.release):
+    lease = take(store)
+    thief = lease.folder.with_name("2.thief")
+    lease.folder.rename(thief)
+    for refused in (lease.check, lease.staging, lease.release):
         with pytest.raises(Fenced, match="another run has taken this step over"):
             refused()
-    taken.release_if_held()
-    taken.finish()
+    lease.release_if_held()
+    lease.finish()
     assert thief.is_dir()
 
 
-def test_one_that_freezes_while_it_takes_over_holds_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_freezes_while_it_takes_over_holds_no_lease(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     take(store).release()
 
     def overtaken(folder: Path) -> None:

@@ -46,7 +46,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def is_tree(contents: dict[str, bytes]) -> bool:
-    return not any(other.startswith(f"{name}/") for name in contents for other in contents)
+    return not any(path.startswith(f"{name}/") for name in contents for path in contents)
 
 
 @fast
@@ -79,7 +79,9 @@ def test_the_order_in_which_a_disk_lists_files_does_not_matter(store: Store, mon
 
 @fast
 @given(st.lists(st.tuples(CONTENTS.filter(is_tree), st.sampled_from("xy"), WORDS), min_size=2, max_size=2))
-def test_what_differs_in_anything_has_another_digest(pair: list[tuple[dict[str, bytes], str, dict[str, str]]]) -> None:
+def test_different_contents_kinds_or_facts_have_different_digests(
+    pair: list[tuple[dict[str, bytes], str, dict[str, str]]],
+) -> None:
     assume(pair[0] != pair[1])
     with new_store() as store:
         first, second = (publish(store, contents, kind, inputs=inputs) for contents, kind, inputs in pair)
@@ -180,7 +182,7 @@ def test_a_digest_may_be_shortened_while_it_is_clear(store: Store) -> None:
         store.objects.resolve("xyz")
 
 
-def test_an_object_that_two_set_aside_is_gone_once(store: Store) -> None:
+def test_an_object_that_two_processes_remove_is_removed_once(store: Store) -> None:
     digest = publish(store, {"a": b"1"})
     assert store.objects.set_aside(digest) is not None
     assert store.objects.set_aside(digest) is None

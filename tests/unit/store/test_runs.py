@@ -11,7 +11,7 @@ from understudy.store.lease import Process
 from understudy.store.runs import QUIET
 
 
-def test_a_run_is_found_again_with_what_it_was_started_with(store: Store) -> None:
+def test_a_run_is_found_again_with_its_arguments(store: Store) -> None:
     run = store.create_run("digits", {"name": "digits"}, "sqlite:///x")
     reopened = store.run(run.id)
     assert reopened.recipe == {"name": "digits"}
@@ -96,9 +96,10 @@ def test_whoever_takes_a_run_up_goes_through_all_of_its_steps(store: Store) -> N
 
 
 @pytest.mark.parametrize(
-    ("left", "expected"), [(0, ""), (40, "40 s left"), (119, "119 s left"), (150, "2 min left"), (9000, "2 h left")]
+    ("remaining", "expected"),
+    [(0, ""), (40, "40 s left"), (119, "119 s left"), (150, "2 min left"), (9000, "2 h left")],
 )
-def test_a_state_says_how_far_it_is_and_what_is_left(left: float, expected: str) -> None:
-    state = StepState("teacher", "running", done=20, total=60, unit="steps", detail="loss 0.5", left=left)
+def test_a_state_has_its_progress_and_remaining_time(remaining: float, expected: str) -> None:
+    state = StepState("teacher", "running", done=20, total=60, unit="steps", detail="loss 0.5", left=remaining)
     assert state.summary == f"20/60 steps  loss 0.5{', ' if expected else ''}{expected}"
-    assert StepState("teacher", "running", left=left).summary == expected
+    assert StepState("teacher", "running", left=remaining).summary == expected

@@ -75,7 +75,7 @@ def test_a_store_on_a_read_only_disk_can_be_looked_at_and_not_written(small_disk
             write()
 
 
-def test_what_was_complete_stays_complete_when_the_disk_fills(small_disk: Path) -> None:
+def test_complete_objects_stay_complete_when_the_disk_fills(small_disk: Path) -> None:
     store = Store(small_disk / "store")
     first = make(store, b"x" * 100_000)
     with pytest.raises(UnderstudyError, match=r"the disk is full\. What was complete is kept; make room"):
@@ -116,6 +116,6 @@ def test_a_disk_that_refuses_this_user_is_named(tmp_path: Path, monkeypatch: pyt
         Store(tmp_path / "new")
 
 
-def test_a_home_that_cannot_be_made_is_told_in_a_message() -> None:
+def test_a_home_that_cannot_be_created_is_an_error_with_a_message() -> None:
     with pytest.raises(InputError, match="cannot be made; point UNDERSTUDY_HOME or --home elsewhere"):
         Store(Path("/proc/nothing/store"))

@@ -36,21 +36,21 @@ def published(home: Store, staged: Path, files: dict[str, bytes]) -> str:
 FILES = {"model.safetensors": b"weights", "code/net.py": b"pass", "empty": b""}
 
 
-def test_what_is_pulled_is_what_was_pushed(tmp_path: Path, bucket: str) -> None:
-    here, there = store(tmp_path / "here"), store(tmp_path / "there")
-    digest = published(here, tmp_path / "staged", FILES)
-    assert push(here, digest, bucket, silent) == pull(there, digest, bucket, silent) == 11
-    assert there.objects.damage(digest, thorough=True) == []
-    assert there.objects.manifest(digest) == here.objects.manifest(digest)
-    assert push(here, digest, bucket, silent) == pull(there, digest, bucket, silent) == 0
+def test_pulling_gives_the_pushed_object(tmp_path: Path, bucket: str) -> None:
+    local, remote = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(local, tmp_path / "staged", FILES)
+    assert push(local, digest, bucket, silent) == pull(remote, digest, bucket, silent) == 11
+    assert remote.objects.damage(digest, thorough=True) == []
+    assert remote.objects.manifest(digest) == local.objects.manifest(digest)
+    assert push(local, digest, bucket, silent) == pull(remote, digest, bucket, silent) == 0
 
 
 @given(cut=st.integers(0, 3))
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_was_broken_off_goes_on(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+def test_an_interrupted_transfer_continues(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     tmp_path = tmp_path_factory.mktemp("transfer")
-    bucket, here, there = f"file://{tmp_path / 'bucket'}", store(tmp_path / "here"), store(tmp_path / "there")
-    digest = published(here, tmp_path / "staged", FILES)
+    bucket, local, remote = f"file://{tmp_path / 'bucket'}", store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(local, tmp_path / "staged", FILES)
 
     def breaks_off(after: int, log: list[str]) -> Callable[[str], None]:
         def tell(name: str) -> None:
@@ -60,7 +60,7 @@ def test_what_was_broken_off_goes_on(tmp_path_factory: pytest.TempPathFactory, c
 
         return tell
 
-    for copy, home in ((push, here), (pull, there)):
+    for copy, home in ((push, local), (pull, remote)):
         first: list[str] = []
         second: list[str] = []
         try:
@@ -68,18 +68,18 @@ def test_what_was_broken_off_goes_on(tmp_path_factory: pytest.TempPathFactory, c
         except KeyboardInterrupt:
             copy(home, digest, bucket, second.append)
         assert sorted(first + second) == sorted(FILES)
-    assert there.objects.damage(digest, thorough=True) == []
+    assert remote.objects.damage(digest, thorough=True) == []
 
 
 def test_an_object_that_is_not_whole_there_is_no_object(tmp_path: Path, bucket: str) -> None:
-    here = store(tmp_path / "here")
-    digest = published(here, tmp_path / "staged", FILES)
-    push(here, digest, bucket, silent)
+    local = store(tmp_path / "here")
+    digest = published(local, tmp_path / "staged", FILES)
+    push(local, digest, bucket, silent)
     next((tmp_path / "bucket").rglob("manifest.json")).unlink()
-    there = store(tmp_path / "there")
+    remote = store(tmp_path / "there")
     with pytest.raises(InputError, match="there is no complete object"):
-        pull(there, digest, bucket, silent)
-    assert list((there.folder / "work").iterdir()) == []
+        pull(remote, digest, bucket, silent)
+    assert list((remote.folder / "work").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -87,26 +87,26 @@ def test_an_object_that_is_not_whole_there_is_no_object(tmp_path: Path, bucket: 
     [("model.safetensors", "is damaged or missing there; remove"), ("manifest.json", "there is no complete object")],
 )
 def test_damage_in_the_bucket_is_found_and_mended(tmp_path: Path, bucket: str, name: str, message: str) -> None:
-    here, there = store(tmp_path / "here"), store(tmp_path / "there")
-    digest = published(here, tmp_path / "staged", FILES)
-    push(here, digest, bucket, silent)
+    local, remote = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(local, tmp_path / "staged", FILES)
+    push(local, digest, bucket, silent)
     path = next((tmp_path / "bucket").rglob(name))
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(UnderstudyError, match=message):
-        pull(there, digest, bucket, silent)
-    assert there.objects.manifest(digest) is None
+        pull(remote, digest, bucket, silent)
+    assert remote.objects.manifest(digest) is None
     if name != "manifest.json":
         path.unlink()  # as the message says; of a manifest no more is needed than to push again
-    push(here, digest, bucket, silent)
-    pull(there, digest, bucket, silent)
-    assert there.objects.damage(digest, thorough=True) == []
+    push(local, digest, bucket, silent)
+    pull(remote, digest, bucket, silent)
+    assert remote.objects.damage(digest, thorough=True) == []
 
 
-def test_who_loses_a_fetch_to_another_process_says_so_and_leaves_nothing(tmp_path: Path, bucket: str) -> None:
-    here, there = store(tmp_path / "here"), store(tmp_path / "there")
-    digest = published(here, tmp_path / "staged", FILES)
-    push(here, digest, bucket, silent)
-    work = there.folder / "work" / digest
+def test_the_loser_of_a_fetch_says_so_and_leaves_nothing(tmp_path: Path, bucket: str) -> None:
+    local, remote = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(local, tmp_path / "staged", FILES)
+    push(local, digest, bucket, silent)
+    work = remote.folder / "work" / digest
 
     def take_over(name: str) -> None:
         del name
@@ -114,32 +114,32 @@ def test_who_loses_a_fetch_to_another_process_says_so_and_leaves_nothing(tmp_pat
             folder.rename(work / "7.another")
 
     with pytest.raises(Fenced, match="another process has taken over"):
-        pull(there, digest, bucket, take_over)
+        pull(remote, digest, bucket, take_over)
     assert [folder.name for folder in work.iterdir()] == ["7.another"]
 
 
 def test_a_damaged_object_is_not_sent(tmp_path: Path, bucket: str) -> None:
-    here = store(tmp_path / "here")
-    digest = published(here, tmp_path / "staged", FILES)
-    (here.objects.path(digest) / "empty").write_bytes(b"!")
+    local = store(tmp_path / "here")
+    digest = published(local, tmp_path / "staged", FILES)
+    (local.objects.path(digest) / "empty").write_bytes(b"!")
     with pytest.raises(UnderstudyError, match="a damaged object is not sent"):
-        push(here, digest, bucket, silent)
+        push(local, digest, bucket, silent)
     assert not (tmp_path / "bucket").exists()
 
 
-def test_an_address_that_is_none_is_told(tmp_path: Path) -> None:
-    here = store(tmp_path / "here")
-    digest = published(here, tmp_path / "staged", FILES)
+def test_an_invalid_address_is_an_error(tmp_path: Path) -> None:
+    local = store(tmp_path / "here")
+    digest = published(local, tmp_path / "staged", FILES)
     with pytest.raises(InputError, match="nowhere://bucket: "):
-        push(here, digest, "nowhere://bucket", silent)
+        push(local, digest, "nowhere://bucket", silent)
 
 
 @pytest.mark.parametrize("url", ["bucket/prefix", "s3:/bucket", "s3://"])
-def test_what_is_no_address_does_not_become_a_folder_here(tmp_path: Path, url: str) -> None:
-    here = store(tmp_path / "here")
-    digest = published(here, tmp_path / "staged", FILES)
+def test_a_string_that_is_no_address_does_not_become_a_local_folder(tmp_path: Path, url: str) -> None:
+    local = store(tmp_path / "here")
+    digest = published(local, tmp_path / "staged", FILES)
     with pytest.raises(InputError, match="is not the address of a bucket; write s3://BUCKET/PREFIX"):
-        push(here, digest, url, silent)
+        push(local, digest, url, silent)
 
 
 def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
@@ -149,32 +149,32 @@ def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(16, "reduce your request rate"), TimeoutError(), PermissionError("no")])
-def test_what_a_bucket_answers_is_told_with_its_address(
+def test_a_buckets_error_has_its_address(
     tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
-    here = store(tmp_path / "here")
-    digest = published(here, tmp_path / "staged", FILES)
+    local = store(tmp_path / "here")
+    digest = published(local, tmp_path / "staged", FILES)
 
     def refuses(*arguments: object, **options: object) -> None:
         raise error
 
     monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.put_file", refuses)
     with pytest.raises(UnderstudyError, match=rf"^{bucket}: "):
-        push(here, digest, bucket, silent)
+        push(local, digest, bucket, silent)
 
 
 @pytest.mark.parametrize(
     "name", ["/etc/planted", "../planted", "a/../../planted", "a//planted", "a\0b", "", ".", "manifest.json"]
 )
 def test_a_bucket_writes_nothing_outside_of_an_object(tmp_path: Path, bucket: str, name: str) -> None:
-    there, content = store(tmp_path / "there"), b"planted"
+    remote, content = store(tmp_path / "there"), b"planted"
     manifest = Manifest("model", ((name, len(content), sha256(content)),))
     digest = sha256(manifest.encode())
     folder = tmp_path / "bucket" / "objects" / digest[:2] / digest
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_bytes(manifest.encode())
     with pytest.raises(UnderstudyError, match="has a file outside its folder"):
-        pull(there, digest, bucket, silent)
+        pull(remote, digest, bucket, silent)
     assert not list(tmp_path.rglob("planted"))
 
 
@@ -189,19 +189,19 @@ def test_a_manifest_that_is_none_is_damaged(tmp_path: Path, bucket: str, content
 
 
 def test_files_with_a_dot_come_back_too(tmp_path: Path, bucket: str) -> None:
-    here, there = store(tmp_path / "here"), store(tmp_path / "there")
-    digest = published(here, tmp_path / "staged", {".hidden": b"h", "code/.hidden": b"c", "part": b"p"})
-    push(here, digest, bucket, silent)
-    pull(there, digest, bucket, silent)
-    assert there.objects.damage(digest, thorough=True) == []
+    local, remote = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(local, tmp_path / "staged", {".hidden": b"h", "code/.hidden": b"c", "part": b"p"})
+    push(local, digest, bucket, silent)
+    pull(remote, digest, bucket, silent)
+    assert remote.objects.damage(digest, thorough=True) == []
 
 
 def test_a_connection_that_breaks_leaves_no_half_of_a_file(
     tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = store(tmp_path / "here"), store(tmp_path / "there")
-    digest = published(here, tmp_path / "staged", {"model.safetensors": bytes(10**6)})
-    push(here, digest, bucket, silent)
+    local, remote = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(local, tmp_path / "staged", {"model.safetensors": bytes(10**6)})
+    push(local, digest, bucket, silent)
 
     def breaks(self: Bucket, name: str, target: Path) -> bool:
         target.write_bytes(bytes(9 * 10**5))
@@ -211,7 +211,7 @@ def test_a_connection_that_breaks_leaves_no_half_of_a_file(
         broken.setattr(Bucket, "get", breaks)
         for _ in range(3):
             with pytest.raises(UnderstudyError, match="was lost"):
-                pull(there, digest, bucket, silent)
-    assert sum(path.stat().st_size for path in there.folder.rglob("*") if path.is_file()) < 10**5
-    pull(there, digest, bucket, silent)
-    assert there.objects.damage(digest, thorough=True) == []
+                pull(remote, digest, bucket, silent)
+    assert sum(path.stat().st_size for path in remote.folder.rglob("*") if path.is_file()) < 10**5
+    pull(remote, digest, bucket, silent)
+    assert remote.objects.damage(digest, thorough=True) == []

@@ -32,9 +32,7 @@ def test_a_file_comes_back_as_it_was_and_is_sent_once(tmp_path: Path, url: str) 
 
 
 @pytest.mark.parametrize("content", [b"weighty", b"weigh", None])
-def test_what_is_damaged_in_the_vault_is_named_and_not_left_there(
-    tmp_path: Path, url: str, content: bytes | None
-) -> None:
+def test_a_damaged_object_in_the_vault_is_named_and_removed(tmp_path: Path, url: str, content: bytes | None) -> None:
     vault = Vault(url)
     snapshot = vault.commit("store", "2", [vault.add(file(tmp_path, b"weights"), "a/model")])
     (stored,) = (tmp_path / "vault" / "files").rglob("*/*")
@@ -54,17 +52,17 @@ def test_old_snapshots_go_with_the_files_that_no_other_has(
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now - 1000)
     first = vault.commit("store", "2", [both, old])
-    other = vault.commit("registry", "sqlite", [both])
+    other_snapshot = vault.commit("registry", "sqlite", [both])
     monkeypatch.setattr("time.time", lambda: now)
     newest = vault.commit("store", "2", [both])
     assert vault.forget("store", now - 2000) == 0
     assert vault.forget("store", now - 500) == 1
-    assert vault.names() == sorted([other.name, newest.name])
+    assert vault.names() == sorted([other_snapshot.name, newest.name])
     assert [vault.has(entry) for entry in first.entries] == [True, False]
     assert vault.forget("registry", now + 1) == 0, "the newest of a kind stays"
 
 
-def test_a_snapshot_that_names_a_place_outside_is_refused(tmp_path: Path, url: str) -> None:
+def test_a_snapshot_with_a_path_outside_is_refused(tmp_path: Path, url: str) -> None:
     vault = Vault(url)
     snapshot = vault.commit("store", "2", [vault.add_bytes(b"x", "a")])
     path = tmp_path / "vault" / "snapshots" / f"{snapshot.name}.json"
@@ -105,7 +103,7 @@ def test_a_snapshot_that_was_edited_is_refused_by_the_name_of_its_file(
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"[" * 100_000, b"\xff"], ids=["half", "a list", "deep", "bytes"])
-def test_what_is_no_snapshot_is_refused_by_its_name(tmp_path: Path, url: str, content: bytes) -> None:
+def test_a_file_that_is_no_snapshot_is_refused_by_its_name(tmp_path: Path, url: str, content: bytes) -> None:
     (tmp_path / "vault" / "snapshots").mkdir(parents=True)
     (tmp_path / "vault" / "snapshots" / "store-1.json").write_bytes(content)
     with pytest.raises(UnderstudyError, match=r"store-1\.json was changed or is damaged: it is not a snapshot"):

@@ -33,7 +33,7 @@ def version_of(folder: Path) -> Any:
 
 @pytest.fixture
 def old(store: Store) -> Path:
-    """A store as version 1 left it, with three finished steps, a run and what was left half written."""
+    """A store as version 1 left it, with three finished steps, a run and half-written files."""
     for key in KEYS:
         finished(store, key)
     store.create_run("digits", {"name": "digits"}, "sqlite:///here").end(0)
@@ -67,7 +67,9 @@ def test_another_version_is_refused_with_the_way_out(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("damage", "folder", "right"), [("{", "memo", 1), ("[]", "memo", 1), ('{"v": 2}', "other", 2)])
-def test_a_damaged_version_is_told_with_the_one_that_it_was(store: Store, damage: str, folder: str, right: int) -> None:
+def test_a_damaged_version_is_an_error_with_its_correct_value(
+    store: Store, damage: str, folder: str, right: int
+) -> None:
     (store.folder / folder).mkdir()
     (store.folder / "version.json").write_text(damage)
     with pytest.raises(InputError, match=rf'version\.json: damaged; .* write {{"version": {right}}} into it'):
@@ -101,7 +103,7 @@ def test_a_second_migration_has_nothing_to_do(old: Path) -> None:
     assert content(old) == before
 
 
-def test_what_an_old_understudy_leaves_behind_when_it_is_refused_does_no_harm(old: Path) -> None:
+def test_files_that_an_old_understudy_leaves_when_refused_do_no_harm(old: Path) -> None:
     version.migrate(old)
     (old / "memo").mkdir()  # version 1 made its folders before it looked at the version
     assert not version.migrate(old)
@@ -124,19 +126,19 @@ def calls(function: str) -> Iterator[int]:
 def test_a_migration_that_is_killed_anywhere_goes_on(
     old: Path, monkeypatch: pytest.MonkeyPatch, function: str, at: int, when: str
 ) -> None:
-    before, real, finish, left = content(old), getattr(os, function), Lease.finish, [at]
+    before, real, finish, remaining = content(old), getattr(os, function), Lease.finish, [at]
 
     def kills(*arguments: Any, **named: Any) -> None:
-        left[0] -= 1
-        if left[0] == -1 and when == "before":
+        remaining[0] -= 1
+        if remaining[0] == -1 and when == "before":
             raise Killed
         real(*arguments, **named)
-        if left[0] == -1:
+        if remaining[0] == -1:
             raise Killed
 
     def finish_if_alive(lease: Lease) -> None:
         lease._done.set()
-        if left[0] >= 0:
+        if remaining[0] >= 0:
             finish(lease)
 
     with monkeypatch.context() as patch:
@@ -172,18 +174,18 @@ def test_a_step_that_is_begun_while_the_store_is_closed_is_not_missed(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that had opened the store before takes a lease just after it was looked for."""
-    write, held = version._set_version, []
+    write, leases = version._set_version, []
 
     def begins(*arguments: Any) -> None:
         write(*arguments)
-        if not held:
-            held.append(version.leases.acquire(old / "work", "12" * 32, 30.0))
+        if not leases:
+            leases.append(version.leases.acquire(old / "work", "12" * 32, 30.0))
 
     monkeypatch.setattr(version, "_set_version", begins)
     with pytest.raises(UnderstudyError, match="runs a step"):
         version.migrate(old)
     assert (version_of(old), len(list((old / "memo").iterdir()))) == (version.MIGRATING, len(KEYS) + 1)
-    held[0].finish()
+    leases[0].finish()
     assert version.migrate(old)
     assert len(list(Store(old).step_cache)) == len(KEYS)
 

@@ -30,9 +30,11 @@ def of_fields(named: Columns, fields: Mapping[str, Kind], by_default: Columns = 
         raise InputError(
             f"data.source.columns.{unknown[0]}: the task has no such field. Its fields are {', '.join(fields)}."
         )
-    known = {**by_default, **named}
+    columns = {**by_default, **named}
     return {
-        field: known.get(field, field) for field, kind in fields.items() if kind != "optional text" or field in known
+        field: columns.get(field, field)
+        for field, kind in fields.items()
+        if kind != "optional text" or field in columns
     }
 
 

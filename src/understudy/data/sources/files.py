@@ -12,7 +12,7 @@ from understudy.store.files import Fingerprints, canonical, sha256
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FileSelection:
     """The files that a source reads."""
 
     path: str
@@ -29,44 +29,44 @@ class Wanted:
     """Whether links may lead out of the path."""
 
 
-def find(wanted: Wanted) -> tuple[Path, list[Path]]:
+def find(selection: FileSelection) -> tuple[Path, list[Path]]:
     """The folder that names are relative to, and the files that the source reads, sorted, without hidden ones.
 
     Raises:
         InputError: there are none, a name is not UTF-8, or a link leads out of the folder.
     """
-    root = Path(wanted.path).expanduser()
+    root = Path(selection.path).expanduser()
     if not root.exists():
         raise InputError(
-            f"data.source.path: {wanted.path} does not exist. Give a path that does; a relative one starts at the "
+            f"data.source.path: {selection.path} does not exist. Give a path that does; a relative one starts at the "
             "recipe's folder, one of --set at the folder that the command runs in."
         )
-    if root.is_file() and wanted.may_be_one:
+    if root.is_file() and selection.may_be_one:
         return root.parent, [root]
     if not root.is_dir():
-        raise InputError(f"data.source.path: {wanted.path} is not a folder. Give the folder that holds the files.")
-    found = _matching(root, wanted)
-    for path in found:
+        raise InputError(f"data.source.path: {selection.path} is not a folder. Give the folder that holds the files.")
+    paths = _matching(root, selection)
+    for path in paths:
         check_name(path)
-    if wanted.suffixes is not None:
-        found = [path for path in found if path.suffix.lower() in wanted.suffixes]
-    if not found:
+    if selection.suffixes is not None:
+        paths = [path for path in paths if path.suffix.lower() in selection.suffixes]
+    if not paths:
         raise InputError(
-            f"data.source.path: {wanted.path} holds no {wanted.words}{_instead(root)}. "
+            f"data.source.path: {selection.path} holds no {selection.words}{_instead(root)}. "
             "Put some there or give another path."
         )
-    return root, found
+    return root, paths
 
 
-def digest(wanted: Wanted, fingerprints: Fingerprints) -> str:
+def digest(selection: FileSelection, fingerprints: Fingerprints) -> str:
     """One SHA-256 over names and contents of the files.
 
     Raises:
         InputError: as in find().
     """
     # Only the files read: a single file may have any neighbours, such as a store with changing Parquet files.
-    root, found = find(wanted)
-    return sha256(canonical([[path.relative_to(root).as_posix(), _content(path, fingerprints)] for path in found]))
+    root, paths = find(selection)
+    return sha256(canonical([[path.relative_to(root).as_posix(), _content(path, fingerprints)] for path in paths]))
 
 
 def _content(path: Path, fingerprints: Fingerprints) -> str:
@@ -103,14 +103,14 @@ def read_file(root: Path, path: Path, label: str | None, split: Split | None) ->
         return Broken(name, f"cannot be read ({error.strerror})")
 
 
-def _matching(root: Path, wanted: Wanted) -> list[Path]:
-    pattern = Path(wanted.pattern)
+def _matching(root: Path, selection: FileSelection) -> list[Path]:
+    pattern = Path(selection.pattern)
     if not pattern.parts or pattern.is_absolute() or ".." in pattern.parts:
         raise InputError(
-            f"data.source.glob: {wanted.pattern!r} does not name files below data.source.path. "
+            f"data.source.glob: {selection.pattern!r} does not name files below data.source.path. "
             "Give a pattern below path, such as **/*.txt."
         )
-    return Tree(root, pattern.parts, wanted.follow_links).files()
+    return Tree(root, pattern.parts, selection.follow_links).files()
 
 
 def _instead(root: Path) -> str:

@@ -51,23 +51,23 @@ def read(section: ParquetSource, fields: Mapping[str, Kind]) -> Reading:
             has one of another type; or a path names two splits, or two paths the same one.
     """
     columns = _columns(section, fields)
-    root, found = files.find(_wanted(section))
-    named = {path.relative_to(root).as_posix(): path for path in found}
-    rows = {name: _count(section, fields, columns, name, path) for name, path in named.items()}
+    root, paths = files.find(_selection(section))
+    by_name = {path.relative_to(root).as_posix(): path for path in paths}
+    rows = {name: _count(section, fields, columns, name, path) for name, path in by_name.items()}
     splits, notes = dict[str, Split](), list[str]()
     if section.split is None:
-        splits, notes = of_files(f"data.source.path: {section.path}", list(named))
+        splits, notes = of_files(f"data.source.path: {section.path}", list(by_name))
     split_sizes = sizes((splits.get(name), count) for name, count in rows.items())
-    return Reading(sum(rows.values()), _records(section, columns, named, splits), tuple(notes), split_sizes)
+    return Reading(sum(rows.values()), _records(section, columns, by_name, splits), tuple(notes), split_sizes)
 
 
 def digest(section: ParquetSource, fingerprints: Fingerprints) -> str:
     """One SHA-256 over names and contents of the files."""
-    return files.digest(_wanted(section), fingerprints)
+    return files.digest(_selection(section), fingerprints)
 
 
-def _wanted(section: ParquetSource) -> files.Wanted:
-    return files.Wanted(
+def _selection(section: ParquetSource) -> files.FileSelection:
+    return files.FileSelection(
         section.path, "**/*.parquet", "*.parquet files", may_be_one=True, follow_links=section.follow_links
     )
 
@@ -88,21 +88,21 @@ def _count(section: ParquetSource, fields: Mapping[str, Kind], columns: Columns,
     import pyarrow.parquet as pq
 
     try:
-        about = pq.read_metadata(path)
-        schema = about.schema.to_arrow_schema()
+        metadata = pq.read_metadata(path)
+        schema = metadata.schema.to_arrow_schema()
     except _damage():
         return 0  # _records reports the damage
     _check_columns(section, fields, columns, name, schema)
-    return int(about.num_rows)
+    return int(metadata.num_rows)
 
 
 def _records(
-    section: ParquetSource, columns: Columns, found: dict[str, Path], splits: dict[str, Split]
+    section: ParquetSource, columns: Columns, paths: dict[str, Path], splits: dict[str, Split]
 ) -> Iterator[Raw | Broken]:
     import pyarrow.parquet as pq
 
     naming = dict[bool, str]()
-    for name, path in found.items():
+    for name, path in paths.items():
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 labels = None
@@ -130,15 +130,15 @@ def _label_names(column: str, name: str, schema: Any) -> list[str] | None:
     if not _holds_numbers(schema.field(column).type):
         return None
     try:
-        found = json.loads((schema.metadata or {}).get(b"huggingface", b"null"))
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"null"))
     except ValueError as error:
         raise InputError(
-            f"data.source.label: {name}: what the datasets library wrote beside its columns is not JSON, and may name "
-            f"the numbers in {column}. Write the file again, or with labels in words."
+            f"data.source.label: {name}: the datasets library's metadata is not JSON, and may name the "
+            f"numbers in {column}. Write the file again, or with labels in words."
         ) from error
     for key in ("info", "features", column, "names"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return [str(name) for name in found] if isinstance(found, list) else None
+        features = features.get(key) if isinstance(features, dict) else None
+    return [str(name) for name in features] if isinstance(features, list) else None
 
 
 def _check_naming(column: str, name: str, schema: Any, labels: list[str] | None, naming: dict[bool, str]) -> None:
@@ -174,7 +174,7 @@ def _record(columns: Columns, name: str, row: Row, split: Split | None, labels: 
             if content is None:
                 return Broken(name, f"column {column} holds no {'bytes' if field == 'image' else 'text'}")
             contents[field] = content
-    (_, first), *others = contents.items()
+    (_, first), *other_contents = contents.items()
     label = row[columns["label"]] if "label" in columns else None
     if label is None and "label" in columns:
         return Broken(name, f"column {columns['label']} is null")
@@ -182,7 +182,7 @@ def _record(columns: Columns, name: str, row: Row, split: Split | None, labels: 
         if not 0 <= label < len(labels):  # the library writes -1 for a missing label
             return Broken(name, f"column {columns['label']} is {label}, and only 0 to {len(labels) - 1} have a name")
         label = labels[label]
-    return Raw(name, first, None if label is None else str(label), split, dict(others))
+    return Raw(name, first, None if label is None else str(label), split, dict(other_contents))
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -43,16 +43,16 @@ def digest(_section: PythonDocsSource, _fingerprints: Fingerprints) -> str:
 
 def _sources() -> dict[str, Path]:
     root = Path(sysconfig.get_path("stdlib"))
-    found = []
+    paths = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in EXCLUDED]
-        found += [Path(folder, name) for name in names if name.endswith(".py")]
-    if not found:
+        paths += [Path(folder, name) for name in names if name.endswith(".py")]
+    if not paths:
         raise InputError(
             f"data.source.type: python-docs finds no sources of the standard library in {root}. "
             "Use a Python that was installed with them."
         )
-    return {path.relative_to(root).as_posix(): path for path in sorted(found)}
+    return {path.relative_to(root).as_posix(): path for path in sorted(paths)}
 
 
 def _documents(sources: dict[str, Path]) -> Iterator[Raw | Broken]:

@@ -52,39 +52,39 @@ def _split_of_word(word: str) -> Split | None:
     return next((SPLIT_NAMES[stem] for stem in stems if stem in SPLIT_NAMES), None)
 
 
-def of_folders(place: str, names: Iterable[str]) -> dict[str, Split]:
+def of_folders(location: str, names: Iterable[str]) -> dict[str, Split]:
     """The folders that are splits, if there are two splits or more; otherwise none.
 
     Args:
-        place: the beginning of messages.
+        location: the beginning of messages.
         names: the names of folders side by side.
 
     Raises:
         InputError: there is no training split, or two are names of one split.
     """
-    found = {name: split for name in sorted(names) if (split := split_named(name))}
-    present = dict(sorted(found.items(), key=lambda item: SPLITS.index(item[1])))
-    check_once(place, present)
+    by_name = {name: split for name in sorted(names) if (split := split_named(name))}
+    present = dict(sorted(by_name.items(), key=lambda item: SPLITS.index(item[1])))
+    check_once(location, present)
     if len(set(present.values())) < 2:
         return {}
-    check_trainable(place, present)
+    check_trainable(location, present)
     return present
 
 
-def check_once(place: str, names: Mapping[str, Split]) -> None:
+def check_once(location: str, names: Mapping[str, Split]) -> None:
     """Reject two names of one split, which may have the same data twice."""
     for split in SPLITS:
         twice = [name for name, named in names.items() if named == split]
         if len(twice) > 1:
-            raise InputError(f"{place}: {' and '.join(twice)} both name the {split} split. Keep one, or merge them.")
+            raise InputError(f"{location}: {' and '.join(twice)} both name the {split} split. Keep one, or merge them.")
 
 
-def check_trainable(place: str, names: Mapping[str, Split]) -> None:
+def check_trainable(location: str, names: Mapping[str, Split]) -> None:
     """Reject splits without one to train on."""
     if "train" not in names.values():
-        found = " and ".join(f"{name}/" for name in names)
+        folders = " and ".join(f"{name}/" for name in names)
         raise InputError(
-            f"{place} has {found}, and no train/ to train on. Put it there, or move their content "
+            f"{location} has {folders}, and no train/ to train on. Put it there, or move their content "
             "one folder up to have it split by data.test."
         )
 
@@ -98,11 +98,11 @@ def sizes(records: Iterable[tuple[Split | None, int]]) -> dict[Split, int]:
     return dict(counts)
 
 
-def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labelled: bool) -> list[str]:
+def unused(location: str, paths: Sequence[PurePath], used: Iterable[str], *, labelled: bool) -> list[str]:
     """Notes on folders and files that look like splits and are not read as such.
 
     Args:
-        place: the beginning of messages.
+        location: the beginning of messages.
         paths: the paths of all files, from the source's folder.
         used: the first folders that are read as splits.
         labelled: whether folders are labels; otherwise each file is a document.
@@ -124,24 +124,26 @@ def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labell
     for parent in sorted({*folders, *documents}):
         alike = [name for name in sorted(folders[parent]) if splits_in(name)]
         if len(alike) == len(folders[parent]):
-            _check_meant(place, parent, {f"{name}/": splits_in(name) for name in alike})
+            _check_not_mixed(location, parent, {f"{name}/": splits_in(name) for name in alike})
         elif labelled:
-            _check_meant(place, parent, {f"{name}/": splits_in(name) for name in alike if split_named(name)})
+            _check_not_mixed(location, parent, {f"{name}/": splits_in(name) for name in alike if split_named(name)})
         if 2 * len(documents[parent]) >= files[parent]:  # among many others they are words, as training.py in a program
-            _check_meant(place, parent, {name: splits_in(PurePath(name).stem) for name in sorted(documents[parent])})
+            _check_not_mixed(
+                location, parent, {name: splits_in(PurePath(name).stem) for name in sorted(documents[parent])}
+            )
         looks += [f"{parent / name}/" for name in alike]
         looks += [str(parent / name) for name in sorted(documents[parent])]
     return [_note(looks, "label" if labelled else "document")] if looks else []
 
 
-def _check_meant(place: str, parent: PurePath, names: Mapping[str, frozenset[Split]]) -> None:
-    """Reject names side by side if one is a training split and another is a different split."""
-    meant = frozenset[Split]().union(*(splits for splits in names.values() if len(splits) == 1))
-    if "train" in meant and len(meant) > 1:
+def _check_not_mixed(location: str, parent: PurePath, names: Mapping[str, frozenset[Split]]) -> None:
+    """Reject names side by side that seem to be a training split and another split."""
+    apparent = frozenset[Split]().union(*(splits for splits in names.values() if len(splits) == 1))
+    if "train" in apparent and len(apparent) > 1:
         shown = " and ".join(f"{parent}/{name}".removeprefix("./") for name in list(names)[:SHOWN])
         raise InputError(
-            f"{place}: {shown} look like splits and cannot be read as such, so what is to be tested on would be "
-            "trained on. Make them train/ and test/ right below data.source.path, or give them other names."
+            f"{location}: {shown} look like splits and cannot be read as such, so test data would be used for "
+            "training. Make them train/ and test/ right below data.source.path, or give them other names."
         )
 
 

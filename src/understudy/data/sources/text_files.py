@@ -25,26 +25,26 @@ class TextFilesSource(SourceSection):
 
 def read(section: TextFilesSource, _fields: Mapping[str, Kind]) -> Reading:
     """The documents, sorted by name."""
-    root, found = files.find(_wanted(section))
+    root, paths = files.find(_selection(section))
     splits = files.own_splits(root)
-    names = [path.relative_to(root) for path in found]
+    names = [path.relative_to(root) for path in paths]
     notes = unused(f"data.source.path: {section.path}", names, splits, labelled=False)
     split_sizes = sizes((splits.get(name.parts[0]), 1) for name in names)
-    return Reading(len(found), _records(root, found, splits), tuple(notes), split_sizes)
+    return Reading(len(paths), _records(root, paths, splits), tuple(notes), split_sizes)
 
 
 def digest(section: TextFilesSource, fingerprints: Fingerprints) -> str:
     """One SHA-256 over names and contents of the files."""
-    return files.digest(_wanted(section), fingerprints)
+    return files.digest(_selection(section), fingerprints)
 
 
-def _wanted(section: TextFilesSource) -> files.Wanted:
+def _selection(section: TextFilesSource) -> files.FileSelection:
     words = f"files that match data.source.glob {section.glob}"
-    return files.Wanted(section.path, section.glob, words, follow_links=section.follow_links)
+    return files.FileSelection(section.path, section.glob, words, follow_links=section.follow_links)
 
 
-def _records(root: Path, found: list[Path], splits: dict[str, Split]) -> Iterator[Raw | Broken]:
-    for path in found:
+def _records(root: Path, paths: list[Path], splits: dict[str, Split]) -> Iterator[Raw | Broken]:
+    for path in paths:
         folder = path.relative_to(root).parts[0]
         yield files.read_file(root, path, None, splits.get(folder))
 

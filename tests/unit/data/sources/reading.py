@@ -1,4 +1,4 @@
-"""Sections of data.source as a recipe has them, and what is read for them."""
+"""Sections of data.source, as in a recipe, and the records read for them."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ IMAGES: dict[str, Kind] = {"image": "image", "label": "label"}
 
 
 def section(**values: Any) -> SourceSection:
-    found: SourceSection = TypeAdapter(Source).validate_python(values)
-    return found
+    source: SourceSection = TypeAdapter(Source).validate_python(values)
+    return source
 
 
 def records(**values: Any) -> list[Raw | Broken]:

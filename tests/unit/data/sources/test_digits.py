@@ -9,10 +9,10 @@ def test_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     expected = load_digits()
-    found = records(type="digits")
-    images = np.stack([pixels(raw.content, 8, 1)[0] for raw in found])
+    digits = records(type="digits")
+    images = np.stack([pixels(raw.content, 8, 1)[0] for raw in digits])
     np.testing.assert_array_equal(images, np.rint(expected.images * 255 / 16))
-    assert [raw.label for raw in found] == [str(label) for label in expected.target]
+    assert [raw.label for raw in digits] == [str(label) for label in expected.target]
 
 
 def test_the_digest_is_that_of_the_file_that_is_read(tmp_path, monkeypatch, fingerprints):

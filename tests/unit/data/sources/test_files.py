@@ -19,7 +19,7 @@ class TestPaths:
                 call(type=kind, path=str(tmp_path / "nowhere"))
 
     @pytest.mark.parametrize(
-        ("there", "told"),
+        ("names", "message"),
         [
             ([".hidden"], ", nor anything else that is not hidden"),
             (["notes.doc"], ", only notes.doc"),
@@ -28,18 +28,18 @@ class TestPaths:
             (["a.doc", "b.doc", "c.doc", "d.doc"], ", only a.doc, b.doc, c.doc and 1 more"),
         ],
     )
-    def test_a_folder_without_a_record_is_named_with_what_it_holds(self, tmp_path, fingerprints, kind, there, told):
-        for name in there:
+    def test_a_folder_without_a_record_is_named_with_what_it_holds(self, tmp_path, fingerprints, kind, names, message):
+        for name in names:
             (tmp_path / "void" / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "void" / name).write_text("of another kind")
         for call in (records, lambda **values: source_identity(section(**values), fingerprints)):
-            with pytest.raises(InputError, match=rf"void holds no .*{re.escape(told)}\. Put some there"):
+            with pytest.raises(InputError, match=rf"void holds no .*{re.escape(message)}\. Put some there"):
                 call(type=kind, path=str(tmp_path / "void"))
 
 
 @pytest.mark.parametrize("source", ["text-files", "image-folder", "parquet"])
 def test_a_file_that_cannot_be_read_is_identified_until_it_can(tmp_path, fingerprints, monkeypatch, source):
-    """What becomes of it is for ingest to say; an error here would come before anything that names the file."""
+    """Ingest decides about it; an error here would come before any message that names the file."""
     (tmp_path / "a").mkdir()
     for name in ("a/1.txt", "a/1.png", "a/1.parquet", "a/2.txt", "a/2.png", "a/2.parquet"):
         (tmp_path / name).write_text(name)

@@ -36,9 +36,9 @@ def test_images_of_the_datasets_library_with_numbers_as_labels(tmp_path):
 
 def test_labels_have_the_names_that_the_datasets_library_gave_them():
     """The file was written by datasets 5.2.0: Dataset.to_parquet with ClassLabel(names=["dog", "cat", "bird"])."""
-    found = records(Path(__file__).with_name("written_by_datasets.parquet"))
-    assert [raw.label for raw in found] == ["cat", "dog", "bird", "dog"]
-    assert all(raw.content.startswith(b"\x89PNG") for raw in found)
+    rows = records(Path(__file__).with_name("written_by_datasets.parquet"))
+    assert [raw.label for raw in rows] == ["cat", "dog", "bird", "dog"]
+    assert all(raw.content.startswith(b"\x89PNG") for raw in rows)
 
 
 def named(path, labels, feature):
@@ -49,9 +49,9 @@ def named(path, labels, feature):
 
 def test_a_number_without_a_name_is_broken(tmp_path):
     path = named(tmp_path / "a.parquet", [0, -1, 2], {"_type": "ClassLabel", "names": ["x", "y"]})
-    first, *others = records(path)
+    first, *remaining = records(path)
     assert first == Raw("a.parquet#0", b"1", "x")
-    assert others == [
+    assert remaining == [
         Broken("a.parquet#1", "column label is -1, and only 0 to 1 have a name"),
         Broken("a.parquet#2", "column label is 2, and only 0 to 1 have a name"),
     ]

@@ -87,9 +87,9 @@ def test_what_is_no_python_is_reported_not_swallowed(tmp_path, monkeypatch):
     (tmp_path / "a.py").write_text("def :")
     (tmp_path / "b.py").write_bytes(b"x = 1\0")
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
-    found = list(python_docs.read(DOCS, {}).records)
-    assert [record.name for record in found] == ["a.py", "b.py"]
-    assert all(isinstance(record, Broken) and "cannot be parsed" in record.reason for record in found)
+    documents = list(python_docs.read(DOCS, {}).records)
+    assert [record.name for record in documents] == ["a.py", "b.py"]
+    assert all(isinstance(record, Broken) and "cannot be parsed" in record.reason for record in documents)
 
 
 def test_an_interpreter_without_sources_is_refused(tmp_path, monkeypatch):

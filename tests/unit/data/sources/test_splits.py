@@ -64,8 +64,8 @@ def test_folders_of_images_and_texts_are_splits_under_each_of_their_names(tmp_pa
         (tmp_path / folder / "1.txt").write_text("text")
     expected = {train: "train", held_out: SPLIT_NAMES[held_out]}
     for kind in ("image-folder", "text-files"):
-        found = records(type=kind, path=str(tmp_path))
-        assert {(raw.name.split("/")[0], raw.split) for raw in found} == set(expected.items())
+        contents = records(type=kind, path=str(tmp_path))
+        assert {(raw.name.split("/")[0], raw.split) for raw in contents} == set(expected.items())
     assert {raw.label for raw in records(type="image-folder", path=str(tmp_path))} == {"cat", "dog"}
 
 
@@ -117,9 +117,9 @@ def test_images_whose_folders_can_hardly_be_labels_are_refused(tmp_path, picture
 )
 def test_labels_that_look_like_splits_are_labels_and_noted(tmp_path, picture, folders, named):
     images(tmp_path, picture, [f"{folder}/1.png" for folder in folders])
-    found = read(section(type="image-folder", path=str(tmp_path)), IMAGES)
-    assert found.notes == (f"called like a split, and read as any other label: {named}",)
-    assert {raw.label for raw in found.records if isinstance(raw, Raw)} == {name.split("/")[0] for name in folders}
+    reading = read(section(type="image-folder", path=str(tmp_path)), IMAGES)
+    assert reading.notes == (f"called like a split, and read as any other label: {named}",)
+    assert {raw.label for raw in reading.records if isinstance(raw, Raw)} == {name.split("/")[0] for name in folders}
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_documents_in_folders_that_may_be_about_anything_are_noted():
     assert note.endswith("document: 0/tests/, 1/tests/, 2/tests/ and 2 more")
 
 
-@pytest.mark.parametrize(("others", "refused"), [(0, True), (2, True), (3, False), (9, False)])
-def test_files_called_like_splits_are_words_among_many_others(others, refused):
+@pytest.mark.parametrize(("n_others", "refused"), [(0, True), (2, True), (3, False), (9, False)])
+def test_files_called_like_splits_are_words_among_many_others(n_others, refused):
     """A program has its training.py and evaluation.py beside other modules."""
     paths = [PurePath("agent/training.py"), PurePath("agent/evaluation.py"), PurePath("b.py"), PurePath("c.py")]
-    paths += [PurePath(f"agent/{number}.py") for number in range(others)]
+    paths += [PurePath(f"agent/{number}.py") for number in range(n_others)]
     if refused:
         with pytest.raises(InputError, match=r"agent/evaluation\.py and agent/training\.py look like splits"):
             unused("here", paths, (), labelled=False)
@@ -163,17 +163,17 @@ def test_files_called_like_splits_are_words_among_many_others(others, refused):
 @given(st.lists(st.sampled_from(["cat", "train", "test", "val", "Train", "dog", "eval"]), unique=True))
 def test_folders_are_splits_or_none_are(names):
     try:
-        found = of_folders("here", names)
+        by_name = of_folders("here", names)
     except InputError:
         return
-    assert set(found) in (set(), {name for name in names if split_named(name)})
-    assert not found or "train" in found.values()
+    assert set(by_name) in (set(), {name for name in names if split_named(name)})
+    assert not by_name or "train" in by_name.values()
 
 
 def test_init_reads_the_folders_that_ingest_reads(tmp_path: Path, picture):
     from understudy.data.survey import Images, survey
 
     images(tmp_path, picture, [f"{split}/{label}/1.png" for split in ("training", "testing") for label in "abc"])
-    found = survey(tmp_path)
-    assert isinstance(found, Images)
-    assert (found.labels, found.train, found.test) == (("a", "b", "c"), 3, 3)
+    result = survey(tmp_path)
+    assert isinstance(result, Images)
+    assert (result.labels, result.train, result.test) == (("a", "b", "c"), 3, 3)

@@ -11,8 +11,8 @@ def test_text_files_are_documents_with_the_splits_of_their_folders(tmp_path):
     for name in ("train/a.txt", "test/deep/b.txt", "validation/c.txt", "d.txt", "train/e.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    found = records(type="text-files", path=str(tmp_path))
-    assert found == [
+    documents = records(type="text-files", path=str(tmp_path))
+    assert documents == [
         Raw("d.txt", b"d.txt"),
         Raw("test/deep/b.txt", b"test/deep/b.txt", None, "test"),
         Raw("train/a.txt", b"train/a.txt", None, "train"),
@@ -26,8 +26,8 @@ def test_an_unreadable_file_is_broken_not_fatal(text_folder, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    found = records(type="text-files", path=str(text_folder))
-    assert found[0] == Broken("00.txt", "cannot be read (Permission denied)")
+    documents = records(type="text-files", path=str(text_folder))
+    assert documents[0] == Broken("00.txt", "cannot be read (Permission denied)")
 
 
 @pytest.mark.parametrize("glob", ["", "/etc/*", "../*"])

@@ -42,8 +42,10 @@ def root(tmp_path: Path) -> Path:
 )
 def test_a_pattern_names_what_pathlib_says_that_it_does(root: Path, pattern: str, expected: list[str]) -> None:
     assert files(root, pattern) == expected
-    found = [path.relative_to(root) for path in root.glob(pattern) if path.is_file()]
-    assert sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts)) == expected
+    expected_paths = [path.relative_to(root) for path in root.glob(pattern) if path.is_file()]
+    assert (
+        sorted(str(path) for path in expected_paths if not any(part.startswith(".") for part in path.parts)) == expected
+    )
 
 
 def test_links_inside_are_followed(root: Path) -> None:

@@ -32,9 +32,9 @@ class FakeCluster(Workings, Kube):
         """Events that launchers wrote, by name."""
         self.policies: dict[str, KubernetesObject] = {"ranks": {}}
         self.slips: list[str] = []
-        """What no launcher may do."""
+        """Calls that no launcher may make."""
         self.after_answer: Callable[[], None] | None = None
-        """What happens as soon as a question has been answered."""
+        """Called after each answered request."""
 
     def _answer(self, request: str) -> None:
         if self.now < self.away_until:
@@ -58,7 +58,7 @@ class FakeCluster(Workings, Kube):
             raise Unavailable("the API server does not answer (connection reset)")
 
     def call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """What stands behind the launcher's pod: nothing else is asked."""
+        """The owner of the launcher's pod, and no other object."""
         self._answer("jobs")
         return copy.deepcopy(self.owner)
 
@@ -141,7 +141,7 @@ class FakeCluster(Workings, Kube):
         self._lose_answer()
 
     def log(self, pod: str, lines: int) -> list[str]:
-        """What a pod printed."""
+        """A pod's log."""
         return [f"{pod}: the last words"] if pod in self.pods_made else []
 
     def workload_of(self, job: KubernetesObject) -> KubernetesObject | None:
@@ -158,10 +158,10 @@ class FakeCluster(Workings, Kube):
             conditions.append({"type": "Evicted", "status": "True", "message": message})
         return {"spec": {"queueName": "gpu"}, "status": {"conditions": conditions}}
 
-    def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
-        """What was reported of an object."""
+    def events(self, reported_object: KubernetesObject) -> list[KubernetesObject]:
+        """The events of an object."""
         self._answer("events")
-        return list(self.reported.get(uid(thing), ()))
+        return list(self.reported.get(uid(reported_object), ()))
 
     def nodes(self) -> list[KubernetesObject]:
         """All nodes: each has room for one rank."""

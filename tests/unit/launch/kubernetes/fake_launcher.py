@@ -35,7 +35,7 @@ class FakeLauncher:
         self.cluster.ranks.seen_at = self.cluster.now if self._is_seen else -1e9
 
     def tick(self) -> Outcome | None:
-        """Do what is due; the outcome if that is the end of it."""
+        """Take the next step if it is time; the outcome once the job has ended."""
         self.cluster.acting = self
         try:
             return self._controller.tick()

@@ -1,6 +1,6 @@
 """Ranks of a fake cluster: they write heartbeats, outcomes, checkpoints and a result as real ones do, a step a second.
 
-What a pod's node agent does (understudy.agent.node) is done here too: outcomes of killed ranks, exit codes, hangs, and
+They also do the work of a pod's node agent (understudy.agent.node): outcomes of killed ranks, exit codes, hangs, and
 leaving when no launcher is seen. A pod has one rank.
 """
 
@@ -99,15 +99,15 @@ class Ranks:
         for pod in pods:
             if "deletionTimestamp" in pod["metadata"]:
                 end(pod, EVICTED)
-        here = [pod for pod in pods if is_running(pod)]
-        if len(here) < size:
-            self._give_up_waiting(here, now)
+        running = [pod for pod in pods if is_running(pod)]
+        if len(running) < size:
+            self._give_up_waiting(running, now)
             return
-        name = attempts.begin(self.spec, len(here))
+        name = attempts.begin(self.spec, len(running))
         checkpoint = self._folder / name / CHECKPOINT
         step = int(checkpoint.read_text()) if checkpoint.exists() else 0
         self.starts += 1
-        self.attempts[job] = Attempt(name, {uid(pod): number for number, pod in enumerate(here)}, step, now, now)
+        self.attempts[job] = Attempt(name, {uid(pod): number for number, pod in enumerate(running)}, step, now, now)
 
     def _give_up_waiting(self, pods: list[Pod], now: float) -> None:
         for pod in pods:
@@ -183,8 +183,8 @@ class Ranks:
     def _check_for_a_hang(self, attempt: Attempt, pods: list[Pod], now: float) -> None:
         quiet = now - attempt.moved
         if quiet > self.spec.hang_timeout:
-            where = f"rank 0: training, step {attempt.step}"
-            attempts.report_hang(self.spec, f"no rank has made progress for {quiet:.0f} s ({where})")
+            phase = f"rank 0: training, step {attempt.step}"
+            attempts.report_hang(self.spec, f"no rank has made progress for {quiet:.0f} s ({phase})")
             end_all(pods, HUNG)
 
     def _write_outcome(self, attempt: Attempt, pod: Pod, outcome: Outcome) -> None:

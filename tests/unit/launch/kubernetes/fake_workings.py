@@ -1,4 +1,4 @@
-"""What works in a fake cluster every second: the operator, the scheduler, Kueue, nodes, and the ranks in the pods.
+"""A fake cluster's controllers, run every second: the operator, the scheduler, Kueue, nodes, and the ranks in pods.
 
 It is as hostile as clusters were seen to be: a PyTorchJob is Succeeded as soon as one worker is, pods of a deleted job
 have their grace period and keep their names, deleted pods on a dead node stay for ever.
@@ -16,12 +16,12 @@ GPU = "nvidia.com/gpu"
 
 
 class Workings:
-    """A cluster's state, and what changes it.
+    """A cluster's state and its changes.
 
     Args:
-        ranks: what runs in the pods.
+        ranks: the processes of the pods.
         nodes: how many there are; each has room for one pod.
-        kind: what jobs are.
+        kind: the kind of its jobs.
     """
 
     def __init__(self, ranks: Ranks, nodes: int = 2, kind: JobKind = PYTORCHJOB) -> None:
@@ -41,7 +41,7 @@ class Workings:
         self.pods_refused = ""
         self.has_operator = True
         self.away_until = -1.0
-        """Until then the API server does not answer, neither launchers nor what works in the cluster."""
+        """Until then the API server answers neither launchers nor controllers."""
         self.skew = 0.0
         """By how much the API server's clock differs."""
         self._uids = 0
@@ -50,11 +50,11 @@ class Workings:
         """Let time pass; the cluster and the ranks work."""
         end_of_it = self.now + seconds
         while self.now < end_of_it:
-            whole = float(int(self.now) + 1)
-            if whole > end_of_it:
+            next_second = float(int(self.now) + 1)
+            if next_second > end_of_it:
                 self.now = end_of_it
                 return
-            self.now = whole
+            self.now = next_second
             self._work()
 
     def _work(self) -> None:
@@ -68,7 +68,7 @@ class Workings:
                 end(pod, EVICTED)
 
     def _control(self) -> None:
-        """What goes over the API server: deletions, admission, the operator, the scheduler."""
+        """Controllers that use the API server: deletions, admission, the operator, the scheduler."""
         for name, job in list(self.created.items()):
             if "deletionTimestamp" in job["metadata"]:
                 del self.created[name]
@@ -82,12 +82,12 @@ class Workings:
     def _owned(self, pod: KubernetesObject) -> bool:
         return any(uid(job) == pod["metadata"]["ownerReferences"][0]["uid"] for job in self.created.values())
 
-    def _of(self, job: KubernetesObject) -> list[KubernetesObject]:
+    def _pods_of(self, job: KubernetesObject) -> list[KubernetesObject]:
         return [pod for pod in self.pods_made.values() if pod["metadata"]["ownerReferences"][0]["uid"] == uid(job)]
 
     def _reachable(self, job: KubernetesObject) -> list[KubernetesObject]:
         """A job's pods for its ranks: one on a dead node does nothing, and the others hang."""
-        pods = self._of(job)
+        pods = self._pods_of(job)
         attempt = self.ranks.attempts.get(uid(job))
         if attempt and any(uid(pod) in attempt.ranks and not self._is_up(pod) for pod in pods):
             attempt.hangs = True
@@ -105,13 +105,13 @@ class Workings:
 
     def _size_to_wait_for(self, job: KubernetesObject) -> int:
         """How many pods its ranks wait for: with a range, those that found a node."""
-        here = [pod for pod in self._of(job) if "nodeName" in pod["spec"]]
+        scheduled = [pod for pod in self._pods_of(job) if "nodeName" in pod["spec"]]
         least = self.ranks.spec.min_nodes
-        return self._size(job) if least == self.ranks.spec.nodes else max(least, len(here))
+        return self._size(job) if least == self.ranks.spec.nodes else max(least, len(scheduled))
 
     def _operate(self, job: KubernetesObject) -> None:
         """The operator: makes pods, and says how the job ended."""
-        pods = self._of(job)
+        pods = self._pods_of(job)
         if self._has_ended(job) or self.kind.is_suspended(job):
             for pod in pods:
                 self._terminate(pod)
@@ -161,8 +161,8 @@ class Workings:
             if "nodeName" in pod["spec"]:
                 self._start(pod)
                 continue
-            taken = {other["spec"].get("nodeName") for other in self.pods_made.values()}
-            free = [node for node, up in self.nodes_up.items() if up and node not in taken]
+            used = {pod["spec"].get("nodeName") for pod in self.pods_made.values()}
+            free = [node for node, up in self.nodes_up.items() if up and node not in used]
             if free and int(pod["spec"]["containers"][0]["resources"]["requests"][GPU]) <= 1:
                 pod["spec"]["nodeName"] = free[0]
                 pod["status"]["conditions"] = []
@@ -206,10 +206,10 @@ class Workings:
                 self._suspend(job, not may)
 
     def _suspend(self, job: KubernetesObject, value: bool) -> None:
-        where = job["spec"]
+        parent = job["spec"]
         for key in self.kind.suspend[:-1]:
-            where = where.setdefault(key, {})
-        where[self.kind.suspend[-1]] = value
+            parent = parent.setdefault(key, {})
+        parent[self.kind.suspend[-1]] = value
 
     def _conclude(self, job: KubernetesObject, condition: str, message: str) -> None:
         self._set(job, condition, message)
@@ -236,9 +236,9 @@ class Workings:
         self._uids += 1
         return str(self._uids)
 
-    def report(self, of: str, reason: str, message: str) -> None:
+    def report(self, object_uid: str, reason: str, message: str) -> None:
         """Add an event, or repeat one."""
-        events = self.reported.setdefault(of, [])
+        events = self.reported.setdefault(object_uid, [])
         first = next((event["firstTimestamp"] for event in events if event["message"] == message), self.stamp())
         events[:] = [event for event in events if event["message"] != message]
         times = {"firstTimestamp": first, "lastTimestamp": self.stamp()}

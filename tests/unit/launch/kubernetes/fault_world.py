@@ -52,7 +52,7 @@ class World:
             assert self.cluster.live_jobs(self.job.identity.labels["understudy.key"]) == []
         return outcome
 
-    def says(self, text: str, seconds: float = 1000.0) -> None:
+    def run_until_progress(self, text: str, seconds: float = 1000.0) -> None:
         assert self.launcher.sees(text, seconds), self.launcher.messages
 
     def fails(self, *texts: str) -> None:

@@ -1,4 +1,4 @@
-"""What never happens, whatever befalls launchers: the checks of the state machine, without its events."""
+"""Invariants of launchers under any faults: the checks of the state machine, without its events."""
 
 import contextlib
 import io
@@ -42,7 +42,7 @@ WAITS = {
     "does not start yet": lambda cluster: bool(cluster.unmounted),
     "the API server does not answer": lambda cluster: cluster.now < cluster.away_until,
 }
-"""What a launcher may say that it waits for, and whether that is true."""
+"""The reasons that a launcher may give for waiting, and whether each is true."""
 
 
 class Supervised(RuleBasedStateMachine):
@@ -71,7 +71,7 @@ class Supervised(RuleBasedStateMachine):
         self.launch("run")
 
     def teardown(self) -> None:
-        """In the end the launcher has ended, or says what it waits for."""
+        """In the end the launcher has ended, or gives the reason why it waits."""
         if not hasattr(self, "cluster"):
             return
         try:
@@ -98,7 +98,7 @@ class Supervised(RuleBasedStateMachine):
             self.cluster.pass_seconds(0.5 if self.launchers else until - self.cluster.now)
 
     def tick(self, launcher: FakeLauncher) -> None:
-        """One launcher's turn, and what follows from its end."""
+        """One launcher's turn, and the consequences of its end."""
         try:
             outcome = launcher.tick()
         except Fenced:
@@ -120,7 +120,7 @@ class Supervised(RuleBasedStateMachine):
             self.assert_nothing_is_left()
 
     def assert_complete(self) -> None:
-        """Whether all ranks of the newest attempt came to the end of their training, by what the ranks know."""
+        """Whether all ranks of the newest attempt came to the end of their training, as the ranks know it."""
         newest = latest(self.folder)
         assert newest, "a success without an attempt"
         world = int((newest / "world").read_text())
@@ -132,19 +132,19 @@ class Supervised(RuleBasedStateMachine):
         assert not self.cluster.live_jobs(KEY[:40]), "a job goes on that nobody waits for"
 
     def check(self) -> None:
-        """What holds at every moment."""
+        """Invariants at every moment."""
         assert not self.cluster.slips, self.cluster.slips
         assert self.ranks.starts <= 2 * STARTS, "restarts without end"
 
     def mend(self) -> None:
-        """The cluster is as it was; what is wrong with the ranks stays."""
+        """Repair the cluster, but not the ranks."""
         for name in self.cluster.nodes_up:
             self.cluster.revive_node(name)
         self.cluster.free_quota, self.cluster.preempted = 10, set()
         self.lack("nothing")
 
     def lack(self, cause: str) -> None:
-        """What a job needs is not there; all else is."""
+        """The job's requirements are missing; everything else is there."""
         self.cluster.waiting = BROKEN.get(cause)
         self.cluster.unmounted = "MountVolume.SetUp failed" if cause == "volume" else ""
         self.cluster.pods_refused = "exceeded quota" if cause == "pods" else ""
@@ -153,7 +153,7 @@ class Supervised(RuleBasedStateMachine):
         self.cluster.forbidden = {cause} & set(RIGHTS)
 
     def settle(self) -> None:
-        """Nothing more happens: a launcher ends, or says what it waits for, and that is so."""
+        """Without further faults, a launcher ends or gives the true reason why it waits."""
         if self.is_mended:
             self.mend()
         if not self.launchers:

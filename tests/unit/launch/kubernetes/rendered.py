@@ -1,4 +1,4 @@
-"""Jobs as an operator would get them, for tests of what is in them."""
+"""Jobs as an operator gets them, for tests of their contents."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Job statuses for the tests of rules: of a job that is watched, with what a test says about it."""
+"""Job statuses for the tests of rules: a watched job, with the fields that a test sets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "run"}
 
 
 def job_of(spec: JobSpec, **changes: Any) -> Job:
-    """What a launcher knows of its job."""
+    """A launcher's knowledge of its job."""
     Path(spec.folder).mkdir(parents=True, exist_ok=True)
     cluster = Cluster(image="i:1", claim="store", mount=str(Path(spec.folder).parents[1]))
     default = Job(spec, Identity("run", "teacher", "0" * 64), spec.resources, cluster, 0.0, OWNER)

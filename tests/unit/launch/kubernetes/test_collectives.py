@@ -1,4 +1,4 @@
-"""The launcher's side of a measuring: its job, and what it prints; on a cluster: tests/cluster/test_collectives.py."""
+"""The launcher's side of a measurement: its job and its output; on a cluster: tests/cluster/test_collectives.py."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -58,7 +58,7 @@ def test_the_timings_are_printed_and_nothing_stays_in_the_store(
     assert list((tmp_path / "home" / "store" / "work").iterdir()) == []
 
 
-def test_a_job_that_failed_is_said_to_have_and_nothing_stays(
+def test_a_failed_job_is_reported_and_removed(
     launched: type[Ends], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(launched, "outcome", Outcome(FAILED, "rank 1 was killed"))

@@ -1,4 +1,4 @@
-"""What a launcher makes of a cluster that says no, and of one that says nothing; the rest is in tests/cluster."""
+"""A launcher whose cluster refuses requests or does not answer; tests/cluster has the rest."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ class Answers(Kube):
 
 
 class Taken(Kube):
-    """A cluster that takes a job and has lost it at the next look; and what it says of the run that the job was of."""
+    """A cluster that accepts a job and then loses it, with its answers about the job's run."""
 
     namespace = "here"
 
@@ -80,7 +80,7 @@ class Clock:
 
 def run(job: JobSpec, kube: Kube, watch: object = lambda: None, clock: Clock | None = None) -> Outcome:
     clock = clock or Clock()
-    return controller.run(job_of(job), kube, watch, lambda text: None, lambda seen: None, clock, clock.sleep)  # type: ignore[arg-type]
+    return controller.run(job_of(job), kube, watch, lambda text: None, lambda observation: None, clock, clock.sleep)  # type: ignore[arg-type]
 
 
 def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> None:
@@ -93,7 +93,7 @@ def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> Non
 @pytest.mark.parametrize(
     "error", [Unavailable("nobody answers"), OSError(116, "Stale file handle")], ids=["server", "volume"]
 )
-def test_what_is_away_for_a_moment_is_waited_for(job: JobSpec, error: Exception) -> None:
+def test_a_temporary_error_is_waited_out(job: JobSpec, error: Exception) -> None:
     clock = Clock()
     seconds = 10 * RECOVERY if isinstance(error, Unavailable) else RECOVERY - 1
 
@@ -238,7 +238,7 @@ def test_nodes_of_a_job_may_speak_to_each_other_before_they_are_there(
     assert kube.created.count("NetworkPolicy") == created.count("NetworkPolicy") * len(kube.submitted)
 
 
-def test_a_launcher_that_may_make_no_policy_submits_nothing_and_says_which_right_it_lacks(job: JobSpec) -> None:
+def test_a_launcher_that_may_make_no_policy_submits_nothing_and_names_the_missing_right(job: JobSpec) -> None:
     class Forbidden(Guarded):
         """An account with the rights of an earlier version."""
 

@@ -56,7 +56,7 @@ def test_a_job_that_waits_for_something_else_than_quota_keeps_its_size(four: Job
 
 
 @given(st.lists(st.booleans(), min_size=4, max_size=4))
-def test_a_job_whose_pods_find_no_node_takes_what_there_is(homes: list[bool]) -> None:
+def test_a_job_whose_pods_find_no_node_takes_the_available_nodes(homes: list[bool]) -> None:
     spec = job_spec("", resources={"nodes": 4, "min_nodes": 2})
     given_pods = pods(homes)
     state = state_of(pytorchjob(4), elastic.sufficient_pods(spec, given_pods))
@@ -95,7 +95,7 @@ def test_a_result_is_complete_when_every_rank_of_its_own_attempt_is_done(four: J
     for rank in range(3):
         Outcome(0, attempt=second).write(four.outcome(rank))
     Outcome(0, attempt=first).write(four.outcome(3))
-    assert not attempts.is_complete(four), "what an earlier attempt's rank said does not count"
+    assert not attempts.is_complete(four), "results of earlier attempts do not count"
     assert len(attempts.outcomes(four)) == 3
     Outcome(0, attempt=second).write(four.outcome(3))
     Outcome(1, "cut off", "unreported").write(four.outcome(7))

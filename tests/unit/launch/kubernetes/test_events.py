@@ -1,4 +1,4 @@
-"""What is said of a job where `kubectl describe` shows it, and in numbers, on the cluster in memory."""
+"""A job's events, as `kubectl describe` shows them, and its metrics, on the cluster in memory."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def reasons(world: World) -> list[tuple[str, str]]:
 
 
 @BOTH
-def test_a_job_that_meets_nothing_says_when_it_began_and_that_it_is_complete(make: Make, kind: JobKind) -> None:
+def test_a_job_without_faults_has_an_event_for_its_start_and_its_completion(make: Make, kind: JobKind) -> None:
     world = make(kind)
     assert world.ends().exit_code == 0
     assert reasons(world) == [(kind.name, "Submitted"), (kind.name, "Completed")]
@@ -33,7 +33,7 @@ def test_a_job_that_meets_nothing_says_when_it_began_and_that_it_is_complete(mak
     assert (about["apiVersion"], about["name"]) == (kind.api_version, world.job.name)
 
 
-def test_a_restart_of_the_ranks_says_why_and_each_of_them_once(make: Make) -> None:
+def test_each_restart_of_the_ranks_has_one_event_with_its_reason(make: Make) -> None:
     world = make()
     world.cluster.ranks.steps = 100
     for step in (3, 30):
@@ -45,18 +45,18 @@ def test_a_restart_of_the_ranks_says_why_and_each_of_them_once(make: Make) -> No
     assert all(SIGKILL.message in message for message in again)
 
 
-def test_a_launcher_that_takes_over_does_not_repeat_what_the_one_before_said(make: Make) -> None:
+def test_a_launcher_that_takes_over_does_not_repeat_earlier_events(make: Make) -> None:
     world = make()
     world.reaches(3)
     world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], SIGKILL)
-    world.says(SIGKILL.message)
+    world.run_until_progress(SIGKILL.message)
     before = reasons(world)
     world.launcher = FakeLauncher(world.cluster, world.job)
-    world.says(SIGKILL.message)
+    world.run_until_progress(SIGKILL.message)
     assert reasons(world) == [*before, ("PyTorchJob", "LauncherReplaced")]
 
 
-def test_a_job_that_failed_says_so_of_its_run_too_since_the_job_is_deleted(make: Make) -> None:
+def test_a_failed_job_has_an_event_at_its_run_too_since_the_job_is_deleted(make: Make) -> None:
     world = make()
     world.reaches(3)
     world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], MISTAKE)
@@ -68,14 +68,12 @@ def test_a_job_that_failed_says_so_of_its_run_too_since_the_job_is_deleted(make:
 
 
 @BOTH
-def test_a_dead_nodes_pods_are_said_to_be_force_deleted_or_the_job_to_be_submitted_again(
-    make: Make, kind: JobKind
-) -> None:
+def test_force_deletion_of_a_dead_nodes_pods_or_resubmission_has_an_event(make: Make, kind: JobKind) -> None:
     world = make(kind)
     world.cluster.ranks.steps = 100
     world.reaches(3)
     world.cluster.kill_node("node-1")
-    world.says("node node-1 does not answer")
+    world.run_until_progress("node node-1 does not answer")
     world.launcher.watch_for(3)
     world.cluster.revive_node("node-1")
     assert world.ends().exit_code == 0
@@ -93,18 +91,18 @@ def test_a_dead_nodes_pods_are_said_to_be_force_deleted_or_the_job_to_be_submitt
     assert first["involvedObject"]["uid"] != second["involvedObject"]["uid"], "describe shows that of the newer one"
 
 
-def test_what_is_seen_in_each_round_follows_the_job(make: Make) -> None:
+def test_each_observation_follows_the_job(make: Make) -> None:
     world = make()
     world.reaches(3)
     world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], SIGKILL)
     world.ends()
-    stages = [seen.stage for seen in world.launcher.seen]
+    stages = [observation.stage for observation in world.launcher.seen]
     assert {"rendezvous", "running", "succeeded"} <= set(stages)
     assert stages.index("rendezvous") < stages.index("running")
     last = world.launcher.seen[-1]
     assert (last.kind, last.name, last.attempt, last.failures) == ("PyTorchJob", world.job.name, 2, ("killed",))
-    assert {seen.running_pods for seen in world.launcher.seen} >= {0, 2}
-    assert all(set(seen.heartbeats) <= {0, 1} for seen in world.launcher.seen)
+    assert {observation.running_pods for observation in world.launcher.seen} >= {0, 2}
+    assert all(set(observation.heartbeats) <= {0, 1} for observation in world.launcher.seen)
 
 
 @pytest.mark.parametrize("answer", ["create events", "away"])
@@ -126,17 +124,19 @@ def test_a_cluster_that_takes_no_events_loses_no_work(
     assert len(lines) == (2 if answer == "away" else 1), "a right that is missing is missing for all of them"
 
 
-def test_an_event_is_short_and_its_name_tells_what_it_says() -> None:
-    thing = {"apiVersion": PYTORCHJOB.api_version, "kind": "PyTorchJob", "name": "teacher-1", "uid": "a"}
+def test_an_event_is_short_and_its_name_identifies_its_content() -> None:
+    regarding = {"apiVersion": PYTORCHJOB.api_version, "kind": "PyTorchJob", "name": "teacher-1", "uid": "a"}
     event = Event("Restarted", "x" * 2000 + "\nthe last lines of rank 0:")
-    manifest = rendered(thing, event, "here")
+    manifest = rendered(regarding, event, "here")
     assert manifest["message"] == "x" * LONGEST
     assert manifest["metadata"]["namespace"] == manifest["involvedObject"]["namespace"] == "here"
-    same = rendered(thing, event, "here")
-    others = [
-        rendered({**thing, "uid": "b"}, event, "here"),
-        rendered(thing, event._replace(occurrence="2"), "here"),
-        rendered(thing, event._replace(reason="GaveUp"), "here"),
+    same = rendered(regarding, event, "here")
+    different = [
+        rendered({**regarding, "uid": "b"}, event, "here"),
+        rendered(regarding, event._replace(occurrence="2"), "here"),
+        rendered(regarding, event._replace(reason="GaveUp"), "here"),
     ]
     assert same["metadata"]["name"] == manifest["metadata"]["name"]
-    assert len({manifest["metadata"]["name"], *(other["metadata"]["name"] for other in others)}) == 4
+    assert (
+        len({manifest["metadata"]["name"], *(event_manifest["metadata"]["name"] for event_manifest in different)}) == 4
+    )

@@ -41,7 +41,7 @@ def test_the_launcher_is_replaced(make: Make, kind: JobKind) -> None:
     world.reaches(7)
     world.cluster.pass_seconds(5)
     world.launcher = FakeLauncher(world.cluster, world.job)
-    world.says(f"watching the job {world.job.name}, which was submitted before")
+    world.run_until_progress(f"watching the job {world.job.name}, which was submitted before")
     assert world.ends() == Outcome(0)
     assert world.attempt.name.startswith("attempt.1."), "no step is done twice"
 
@@ -49,11 +49,11 @@ def test_the_launcher_is_replaced(make: Make, kind: JobKind) -> None:
 @rules("launcher_replaced")
 def test_of_several_jobs_that_do_the_same_work_one_continues(make: Make) -> None:
     world = make()
-    other = job_of(world.spec, identity=Identity("another-run", "teacher", world.job.identity.key))
-    world.cluster.create_job(PYTORCHJOB, other.manifest())
+    other_job = job_of(world.spec, identity=Identity("another-run", "teacher", world.job.identity.key))
+    world.cluster.create_job(PYTORCHJOB, other_job.manifest())
     world.cluster.create_job(PYTORCHJOB, world.job.manifest())
-    world.says(f"watching the job {world.job.name}")
-    assert world.cluster.deleted == [other.name]
+    world.run_until_progress(f"watching the job {world.job.name}")
+    assert world.cluster.deleted == [other_job.name]
 
 
 @rules("job_left_over", "no_job")
@@ -63,7 +63,7 @@ def test_a_job_that_failed_before_is_there(make: Make) -> None:
     world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], MISTAKE)
     world.cluster.pass_seconds(5)
     world.launcher = FakeLauncher(world.cluster, world.job)
-    world.says(f"waiting until {world.job.name}, which has ended, is deleted")
+    world.run_until_progress(f"waiting until {world.job.name}, which has ended, is deleted")
     assert world.ends() == Outcome(0)
 
 
@@ -75,7 +75,7 @@ def test_nobody_watches_the_job_for_a_while(make: Make, kind: JobKind) -> None:
     world.reaches(7)
     world.cluster.pass_seconds(35)
     assert world.spec.abandoned_file.exists()
-    world.says("restarting at the last checkpoint")
+    world.run_until_progress("restarting at the last checkpoint")
     assert world.ends() == Outcome(0)
 
 
@@ -119,13 +119,13 @@ def test_the_job_is_deleted(make: Make, kind: JobKind, owner: Any, exit_code: in
 @rules("pods_evicted", "no_job")
 def test_a_job_goes_with_the_run_that_had_submitted_it(make: Make) -> None:
     world = make()
-    other = job_of(world.spec, identity=Identity("another-run", "teacher", world.job.identity.key))
-    world.cluster.create_job(PYTORCHJOB, other.manifest())
-    world.says("watching the job")
+    other_job = job_of(world.spec, identity=Identity("another-run", "teacher", world.job.identity.key))
+    world.cluster.create_job(PYTORCHJOB, other_job.manifest())
+    world.run_until_progress("watching the job")
     world.reaches(2)
-    world.cluster.delete_job(PYTORCHJOB, other.name)
+    world.cluster.delete_job(PYTORCHJOB, other_job.name)
     assert world.ends() == Outcome(0)
-    assert world.cluster.submitted == [other.name, world.job.name]
+    assert world.cluster.submitted == [other_job.name, world.job.name]
 
 
 def test_admission_refuses_the_job(make: Make) -> None:
@@ -139,7 +139,7 @@ def test_the_api_server_is_away(make: Make, kind: JobKind) -> None:
     world = make(kind)
     world.reaches(3)
     world.cluster.away_until = world.cluster.now + 120
-    world.says("the API server does not answer (timeout); the job keeps running")
+    world.run_until_progress("the API server does not answer (timeout); the job keeps running")
     assert world.ends() == Outcome(0)
     assert world.cluster.submitted == [world.job.name]
 
@@ -153,7 +153,7 @@ def test_the_answer_to_a_deletion_is_lost(make: Make, failure: Outcome, text: st
     world.cluster.ranks.finish(world.attempt, first)
     world.cluster.ranks.fail(world.attempt, second, failure)
     world.cluster.loses_answers = True
-    world.says("the API server does not answer (connection reset)")
+    world.run_until_progress("the API server does not answer (connection reset)")
     outcome = world.ends()
     assert text in outcome.message
     assert outcome.exit_code == failure.exit_code if text else outcome == Outcome(0)

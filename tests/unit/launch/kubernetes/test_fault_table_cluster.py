@@ -15,7 +15,7 @@ def test_a_node_dies_and_comes_back(make: Make, kind: JobKind) -> None:
     world.reaches(7)
     node = world.cluster.running()[1]["spec"]["nodeName"]
     world.cluster.kill_node(node)
-    world.says(f": node {node} does not answer; its pods are force-deleted")
+    world.run_until_progress(f": node {node} does not answer; its pods are force-deleted")
     assert world.launcher.watch_for(60) is None
     world.cluster.revive_node(node)
     assert world.ends() == Outcome(0)
@@ -31,8 +31,8 @@ def test_a_dead_node_s_pods_are_forgotten_before_a_train_job_of_the_same_name_is
     world.cluster.kill_node(dead["spec"]["nodeName"])
     world.cluster.nodes_up["spare"] = True
     name = dead["metadata"]["name"]
-    world.says(f"restarting at the last checkpoint: node {dead['spec']['nodeName']} does not answer")
-    world.says(f"{name} of the previous job: its node does not answer; force-deleted")
+    world.run_until_progress(f"restarting at the last checkpoint: node {dead['spec']['nodeName']} does not answer")
+    world.run_until_progress(f"{name} of the previous job: its node does not answer; force-deleted")
     assert world.ends() == Outcome(0)
     assert world.cluster.submitted == [world.job.name] * 2
 
@@ -49,7 +49,7 @@ def test_a_dead_node_s_pods_are_forgotten_before_a_train_job_of_the_same_name_is
 def test_a_container_cannot_start(make: Make, kind: JobKind, reason: str, text: str) -> None:
     world = make(kind)
     world.cluster.waiting = {"reason": reason, "message": "not found"}
-    world.says(text)
+    world.run_until_progress(text)
     began = world.cluster.now
     world.fails(text)
     assert 60 <= world.cluster.now - began < 70
@@ -60,7 +60,7 @@ def test_a_container_cannot_start(make: Make, kind: JobKind, reason: str, text: 
 def test_a_volume_cannot_be_mounted(make: Make, kind: JobKind) -> None:
     world = make(kind)
     world.cluster.unmounted = "MountVolume.SetUp failed: secret extra not found"
-    world.says("does not start yet: MountVolume.SetUp failed")
+    world.run_until_progress("does not start yet: MountVolume.SetUp failed")
     world.fails("did not start for 10 minutes: MountVolume.SetUp failed")
 
 
@@ -68,21 +68,21 @@ def test_a_volume_cannot_be_mounted(make: Make, kind: JobKind) -> None:
 @rules("node_never_fits")
 def test_more_gpus_than_any_node_has(make: Make, kind: JobKind) -> None:
     world = make(kind, processes=8)
-    world.says("pending: no node fits")
+    world.run_until_progress("pending: no node fits")
     world.fails("this can never be scheduled: a pod asks for 8 nvidia.com/gpu, and the largest node")
 
 
 @rules("node_never_fits")
-def test_whether_a_node_could_take_it_is_not_known(make: Make) -> None:
+def test_it_is_unknown_whether_a_node_could_take_it(make: Make) -> None:
     world = make(processes=8)
     world.cluster.forbidden.add("nodes")
-    world.says("since this account may not list nodes")
+    world.run_until_progress("since this account may not list nodes")
     assert world.launcher.watch_for(600) is None
 
 
 def test_a_cloud_has_no_such_nodes_now(make: Make) -> None:
     world = make(processes=8)
-    world.says("pending: no node fits")
+    world.run_until_progress("pending: no node fits")
     for pod in world.cluster.pods_made.values():
         world.cluster.report(uid(pod), "FailedScaleUp", "GCE out of resources")
     assert world.launcher.watch_for(900) is None
@@ -100,7 +100,7 @@ def test_the_cluster_refuses_the_pods(make: Make, kind: JobKind) -> None:
 def test_the_operator_is_down(make: Make) -> None:
     world = make()
     world.cluster.has_operator = False
-    world.says("pending: still no pods; is the training operator running?")
+    world.run_until_progress("pending: still no pods; is the training operator running?")
     world.cluster.has_operator = True
     assert world.ends() == Outcome(0)
 
@@ -111,7 +111,7 @@ def test_the_operator_is_down_when_pods_end(make: Make, kind: JobKind) -> None:
     world = make(kind)
     world.reaches(7)
     world.cluster.has_operator = False
-    world.says("ending: all pods have ended; is the training operator running?")
+    world.run_until_progress("ending: all pods have ended; is the training operator running?")
     world.cluster.has_operator = True
     assert world.ends() == Outcome(0)
 
@@ -120,7 +120,7 @@ def test_the_operator_is_down_when_pods_end(make: Make, kind: JobKind) -> None:
 def test_quota_is_full(make: Make, kind: JobKind) -> None:
     world = make(kind, queue="gpu")
     world.cluster.free_quota = 1
-    world.says("queued: Kueue: insufficient unused quota")
+    world.run_until_progress("queued: Kueue: insufficient unused quota")
     assert world.launcher.watch_for(900) is None
     world.cluster.free_quota = 2
     assert world.ends() == Outcome(0)
@@ -138,8 +138,8 @@ def test_a_quota_that_can_never_be_enough(make: Make, kind: JobKind) -> None:
 def test_an_elastic_job_beyond_all_quota_goes_on_with_fewer_nodes(make: Make) -> None:
     world = make(nodes=3, min_nodes=1, queue="gpu")
     world.cluster.free_quota = 1
-    world.says("asking for 2 of 3 nodes: Kueue: insufficient unused quota")
-    world.says("asking for 1 of 3 nodes")
+    world.run_until_progress("asking for 2 of 3 nodes: Kueue: insufficient unused quota")
+    world.run_until_progress("asking for 1 of 3 nodes")
     assert world.ends() == Outcome(0)
 
 
@@ -147,7 +147,7 @@ def test_an_elastic_job_beyond_all_quota_goes_on_with_fewer_nodes(make: Make) ->
 def test_an_elastic_job_whose_first_pod_finds_no_node_goes_on_with_fewer_nodes(make: Make) -> None:
     world = make(nodes=3, min_nodes=2)
     world.cluster.nodes_up["node-2"] = world.cluster.nodes_up["node-1"] = False
-    world.says("asking for 2 of 3 nodes: no node fits")
+    world.run_until_progress("asking for 2 of 3 nodes: no node fits")
     world.cluster.nodes_up["node-1"] = True
     assert world.ends() == Outcome(0)
 
@@ -157,7 +157,7 @@ def test_a_job_is_preempted(make: Make, kind: JobKind) -> None:
     world = make(kind, queue="gpu")
     world.reaches(7)
     world.cluster.preempted.add(uid(world.cluster.created[world.job.name]))
-    world.says("queued: Kueue: Preempted to accommodate a workload")
+    world.run_until_progress("queued: Kueue: Preempted to accommodate a workload")
     assert world.launcher.watch_for(600) is None
     world.cluster.preempted.clear()
     world.reaches(8)

@@ -1,4 +1,4 @@
-"""The fault table, on a cluster in memory: what befalls ranks, and pods that run."""
+"""The fault table, on a cluster in memory: faults of ranks and of running pods."""
 
 import pytest
 
@@ -12,12 +12,12 @@ from understudy.kube.timeouts import STARTS
 
 @BOTH
 @rules("rank_failed_before", "result_complete")
-@pytest.mark.parametrize("which", [0, 1], ids=["rendezvous", "other"])
-def test_a_pod_is_deleted(make: Make, kind: JobKind, which: int) -> None:
+@pytest.mark.parametrize("index", [0, 1], ids=["rendezvous", "other"])
+def test_a_pod_is_deleted(make: Make, kind: JobKind, index: int) -> None:
     world = make(kind)
     world.reaches(7)
-    world.cluster.delete_pod(world.cluster.running()[which]["metadata"]["name"])
-    world.says("restarting")
+    world.cluster.delete_pod(world.cluster.running()[index]["metadata"]["name"])
+    world.run_until_progress("restarting")
     world.reaches(8)
     assert world.attempt.name.startswith("attempt.2.")
     assert world.ends() == Outcome(0)
@@ -29,7 +29,7 @@ def test_a_rank_is_killed(make: Make, kind: JobKind) -> None:
     world = make(kind)
     world.reaches(7)
     world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], SIGKILL)
-    world.says("restarting at the last checkpoint: rank 1 ended with signal SIGKILL")
+    world.run_until_progress("restarting at the last checkpoint: rank 1 ended with signal SIGKILL")
     world.reaches(6)
     assert world.attempt.step <= 8, "it goes on from the checkpoint of step 5"
     assert world.ends() == Outcome(0)
@@ -53,7 +53,7 @@ def test_pods_are_evicted_and_the_job_fails_of_it(make: Make) -> None:
     world.cluster.ranks.attempts.clear()
     end(pod, 1)
     pod["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
-    world.says("restarting at the last checkpoint")
+    world.run_until_progress("restarting at the last checkpoint")
     assert world.ends() == Outcome(0)
 
 
@@ -64,7 +64,7 @@ def test_a_rank_is_done_and_another_one_is_killed(make: Make) -> None:
     first, second = world.cluster.running()
     world.cluster.ranks.finish(world.attempt, first)
     world.cluster.ranks.fail(world.attempt, second, SIGKILL)
-    world.says("restarting at the last checkpoint: rank 1 ended with signal SIGKILL")
+    world.run_until_progress("restarting at the last checkpoint: rank 1 ended with signal SIGKILL")
     assert world.ends() == Outcome(0)
     assert len(world.cluster.submitted) == 2
 
@@ -86,7 +86,7 @@ def test_a_job_succeeded_for_its_operator_alone(make: Make) -> None:
     world.cluster.ranks.attempts.clear()
     for pod in world.cluster.running():
         end(pod, 0)
-    world.says("restarting at the last checkpoint: not every rank reported an outcome")
+    world.run_until_progress("restarting at the last checkpoint: not every rank reported an outcome")
     assert world.ends() == Outcome(0)
 
 
@@ -96,7 +96,9 @@ def test_a_rank_hangs(make: Make, kind: JobKind) -> None:
     world = make(kind)
     world.reaches(7)
     world.attempt.hangs = True
-    world.says("restarting at the last checkpoint: no rank has made progress for 41 s (rank 0: training, step 7")
+    world.run_until_progress(
+        "restarting at the last checkpoint: no rank has made progress for 41 s (rank 0: training, step 7"
+    )
     assert world.ends() == Outcome(0)
 
 
@@ -139,7 +141,7 @@ def test_more_memory_than_allowed(make: Make, kind: JobKind) -> None:
 
 
 @rules("ended_without_outcome")
-def test_a_pod_fails_and_no_rank_says_why(make: Make) -> None:
+def test_a_pod_fails_and_no_rank_gives_a_reason(make: Make) -> None:
     world = make()
     world.reaches(7)
     world.cluster.ranks.attempts.clear()

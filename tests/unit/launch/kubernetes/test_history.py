@@ -1,4 +1,4 @@
-"""For how long a job stands where it does, which pods do not end, and what is kept until it is done."""
+"""How long a job has been in its stage, which pods do not end, and records of unfinished work."""
 
 from typing import Any
 
@@ -29,9 +29,9 @@ def test_a_job_has_waited_since_it_came_to_where_it_stands(job: JobSpec) -> None
     never = JobState("queued", TOO_SMALL)
     assert after(5, JobState("queued", "waiting")) == 0
     assert after(3600, JobState("queued", IN_USE)) == 3600
-    assert after(5, never) == 0, "what is hopeless has its own minute"
+    assert after(5, never) == 0, "a hopeless state has a minute of its own"
     assert after(50, never) == 50
-    assert after(5, JobState("queued", IN_USE)) == 55, "what is no longer hopeless waits on"
+    assert after(5, JobState("queued", IN_USE)) == 55, "a state that became hopeful again goes on waiting"
     assert after(1, JobState("pending")) == 0
 
 
@@ -51,11 +51,11 @@ def test_a_deleted_pod_that_outlives_its_grace_period_lies_on_a_dead_node(job: J
     history = History().after(status_of(job_of(job), JobState("running"), pods=pods))
     assert history.overdue(pods, 60 + TERMINATION) == ()
     assert history.overdue(pods, 61 + TERMINATION) == ("a",)
-    other = [pod("a", "3", **going)]
-    assert history.overdue(other, 61 + TERMINATION) == (), "the one that came instead has its own time"
+    replaced = [pod("a", "3", **going)]
+    assert history.overdue(replaced, 61 + TERMINATION) == (), "the one that came instead has its own time"
 
 
-def test_the_job_is_known_by_name_once_it_is_submitted_or_found_until_it_is_to_be_submitted_again(job: JobSpec) -> None:
+def test_the_job_has_a_name_from_its_submission_until_it_is_to_be_submitted_again(job: JobSpec) -> None:
     status = status_of(job_of(job), JobState("failed"))
     assert History().after_action(Submit(), status).name == status.job.name
     adopted = History().after_action(Adopt("another"), status)
@@ -63,7 +63,7 @@ def test_the_job_is_known_by_name_once_it_is_submitted_or_found_until_it_is_to_b
     assert adopted.after_action(Restart(""), status).name == ""
 
 
-def test_what_deletes_the_job_is_remembered_until_it_is_done(job: JobSpec) -> None:
+def test_the_reason_for_deleting_the_job_is_remembered_until_it_is_deleted(job: JobSpec) -> None:
     status = status_of(job_of(job), JobState("failed"))
     for decision in (Restart("lost"), Finish(Outcome(FAILED, "a mistake"))):
         assert History("job").with_pending(decision).pending == decision

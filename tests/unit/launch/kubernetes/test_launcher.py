@@ -1,4 +1,4 @@
-"""A step's job in a cluster: what is looked at first, what is submitted, and that nobody answers for a while."""
+"""A step's job in a cluster: the checks before it, its manifest, and an API server that does not answer for a while."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ class Namespace(Kube):
         return {"metadata": {"ownerReferences": [{**OWNER, "controller": True}]}}
 
     def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
-        return [job for of, job in self.there if of is kind]
+        return [job for owner, job in self.there if owner is kind]
 
     def pods(self, selector: str) -> list[KubernetesObject]:
         return []
@@ -99,7 +99,7 @@ def run(
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
+def test_a_steps_job_is_submitted_with_the_settings_of_its_task(
     monkeypatch: pytest.MonkeyPatch, spec: JobSpec, kind: JobKind
 ) -> None:
     kube, watched = Namespace(kind), Watched()
@@ -139,17 +139,17 @@ def test_a_pytorchjob_needs_its_operator_and_nothing_else() -> None:
         preflight.check(Namespace(TRAINJOB), PYTORCHJOB, cluster, elastic, "resources.teacher")
 
 
-@pytest.mark.parametrize(("kind", "other"), [(PYTORCHJOB, TRAINJOB), (TRAINJOB, PYTORCHJOB)])
+@pytest.mark.parametrize(("kind", "other_kind"), [(PYTORCHJOB, TRAINJOB), (TRAINJOB, PYTORCHJOB)])
 def test_nothing_is_submitted_while_a_job_of_another_kind_does_the_work(
-    monkeypatch: pytest.MonkeyPatch, spec: JobSpec, kind: JobKind, other: JobKind
+    monkeypatch: pytest.MonkeyPatch, spec: JobSpec, kind: JobKind, other_kind: JobKind
 ) -> None:
-    kube = Namespace(kind, other)
+    kube = Namespace(kind, other_kind)
     rival: KubernetesObject = {"metadata": {"name": "teacher-1", "uid": "1"}, "spec": {}, "status": {"conditions": []}}
-    kube.there = [(other, rival)]
-    with pytest.raises(InputError, match=f"the {other.name} teacher-1 already does this work"):
+    kube.there = [(other_kind, rival)]
+    with pytest.raises(InputError, match=f"the {other_kind.name} teacher-1 already does this work"):
         run(monkeypatch, kube, kind, spec)
     assert kube.submitted == []
-    rival["status"]["conditions"] = [{"type": other.succeeded, "status": "True"}]
+    rival["status"]["conditions"] = [{"type": other_kind.succeeded, "status": "True"}]
     run(monkeypatch, kube, kind, spec)
     assert len(kube.submitted) == 1
 

@@ -1,4 +1,4 @@
-"""What is asked of the API server, and only when a rule could need it."""
+"""Requests to the API server, each made only when a rule could need it."""
 
 from typing import Any, cast
 
@@ -51,7 +51,7 @@ class Two:
         meta, status = {"name": "rank", "uid": "2"}, {"phase": "Pending", "conditions": [HOMELESS]}
         return [{"metadata": meta, "spec": {"affinity": self._affinity}, "status": status}]
 
-    def events(self, thing: dict[str, Any]) -> list[dict[str, Any]]:
+    def events(self, reported_object: dict[str, Any]) -> list[dict[str, Any]]:
         self.requests.append("events")
         return []
 
@@ -89,7 +89,7 @@ def test_the_nodes_that_count_are_those_that_the_pod_may_go_to(
     assert nodes_of(job, Two(affinity)) == nodes
 
 
-def test_nodes_that_may_not_be_listed_are_not_known(job: JobSpec) -> None:
+def test_nodes_that_may_not_be_listed_are_unknown(job: JobSpec) -> None:
     assert nodes_of(job, Two(may_list_nodes=False)) is None
 
 

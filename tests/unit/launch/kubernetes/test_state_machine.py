@@ -1,4 +1,4 @@
-"""Sequences of faults that nobody thought of, on a cluster in memory: whatever comes, five things never happen.
+"""Sequences of faults at random, on a cluster in memory: five invariants hold under all of them.
 
 A launcher never reports success without a complete result, never has two jobs of one key, never restarts without end,
 never waits for ever without saying why, and leaves no job behind when it fails (launchers_machine.py checks it).
@@ -18,7 +18,7 @@ from understudy.jobs.outcome import Outcome
 
 
 class Launchers(Supervised):
-    """What befalls them."""
+    """Random faults and events."""
 
     # Time
 
@@ -79,42 +79,42 @@ class Launchers(Supervised):
 
     # Ranks and pods
 
-    def running(self, which: int) -> Any:
+    def running(self, index: int) -> Any:
         """One of the pods that run; if none does, time passes first."""
         if not self.cluster.running():
             self.supervise(10)
         pods = self.cluster.running()
-        return pods[which % len(pods)] if pods else None
+        return pods[index % len(pods)] if pods else None
 
     def attempt_of(self, pod: Any) -> Attempt | None:
         """The attempt that a pod's rank is part of."""
         attempts = [attempt for attempt in self.ranks.attempts.values() if uid(pod) in attempt.ranks]
         return attempts[0] if attempts else None
 
-    @rule(which=st.integers(0, 2))
-    def pod_is_deleted(self, which: int) -> None:
+    @rule(index=st.integers(0, 2))
+    def pod_is_deleted(self, index: int) -> None:
         """A pod has to go."""
-        if pod := self.running(which):
+        if pod := self.running(index):
             self.cluster.delete_pod_as_somebody(pod["metadata"]["name"])
 
-    @rule(which=st.integers(0, 2), outcome=st.sampled_from(FAILURES), others_are_done=st.booleans())
-    def rank_fails(self, which: int, outcome: Outcome, others_are_done: bool) -> None:
+    @rule(index=st.integers(0, 2), outcome=st.sampled_from(FAILURES), others_are_done=st.booleans())
+    def rank_fails(self, index: int, outcome: Outcome, others_are_done: bool) -> None:
         """A rank is killed, loses the others, or raises, perhaps when others have done all of their steps."""
         if others_are_done:
             self.training_goes_on(self.ranks.steps)
-        pod = self.running(which)
+        pod = self.running(index)
         attempt = self.attempt_of(pod) if pod else None
         if attempt and others_are_done and attempt.step == self.ranks.steps:
-            other = self.running(which + 1)
+            other = self.running(index + 1)
             if uid(other) in attempt.ranks and other is not pod:
                 self.ranks.finish(attempt, other)
         if attempt:
             self.ranks.fail(attempt, pod, outcome)
 
-    @rule(which=st.integers(0, 2), code=st.sampled_from([0, 1, 137, 143]), is_evicted=st.booleans())
-    def pod_ends_without_a_word(self, which: int, code: int, is_evicted: bool) -> None:
+    @rule(index=st.integers(0, 2), code=st.sampled_from([0, 1, 137, 143]), is_evicted=st.booleans())
+    def pod_ends_without_a_word(self, index: int, code: int, is_evicted: bool) -> None:
         """A pod ends, and its rank says nothing: not even when its exit code is that of a success."""
-        if pod := self.running(which):
+        if pod := self.running(index):
             if attempt := self.attempt_of(pod):
                 attempt.is_broken = True
             end(pod, code, "OOMKilled" if code == 137 else "")
@@ -135,7 +135,7 @@ class Launchers(Supervised):
 
     @rule()
     def api_server_loses_an_answer(self) -> None:
-        """It does what it is asked for, and the answer does not come."""
+        """The server carries out the request, and its answer is lost."""
         self.cluster.loses_answers = True
 
     @rule(seconds=st.sampled_from([1, 30, 120]))
@@ -161,7 +161,7 @@ class Launchers(Supervised):
 
     @rule(cause=st.sampled_from(["image", "container", "volume", "pods", "operator", "quota", *RIGHTS]))
     def something_is_broken(self, cause: str) -> None:
-        """What a job needs is not there."""
+        """The job's requirements are missing."""
         self.lack(cause)
         self.ranks.starts = 0
         self.supervise(10)

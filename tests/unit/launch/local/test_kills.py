@@ -1,4 +1,4 @@
-"""What is said of a killed process, by the kernel's own count before and after."""
+"""The message about a killed process, from the kernel's count before and after."""
 
 from pathlib import Path
 

@@ -46,7 +46,7 @@ def watch() -> None:
     return
 
 
-# What is started
+# Processes
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_more_than_one_node_is_refused_here(job: JobSpec, run: Run) -> None:
         LocalLauncher(run).run(with_resources(job, nodes=2), watch)
 
 
-def test_what_cannot_fit_is_not_begun(
+def test_a_job_that_cannot_fit_is_not_started(
     job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch, checked_jobs: list[JobSpec]
 ) -> None:
     script("raise SystemExit('begun')")
@@ -80,7 +80,7 @@ def test_what_cannot_fit_is_not_begun(
 
 
 @pytest.mark.parametrize(("processes", "expected"), [(1, ["0", "0", "1"]), (2, [None, None, None])])
-def test_a_lone_worker_is_told_its_place_and_torchrun_tells_several(
+def test_a_single_worker_gets_its_rank_and_torchrun_gives_it_to_several(
     job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch, processes: int, expected: list[str | None]
 ) -> None:
     names = ["RANK", "LOCAL_RANK", "WORLD_SIZE"]
@@ -161,7 +161,7 @@ SILENT = Outcome(FAILED, "rank 1 ended with exit code 1", "unreported", at=5.0)
         ({-1: SILENT}, SILENT),
     ],
 )
-def test_the_cause_is_told_and_not_what_followed_from_it(
+def test_the_message_names_the_cause_and_not_its_consequences(
     job: JobSpec, run: Run, script: Script, outcomes: dict[int, Outcome], expected: Outcome
 ) -> None:
     assert outcome(job, run, script, 1, outcomes) == expected

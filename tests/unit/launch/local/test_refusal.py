@@ -22,10 +22,10 @@ RUN = Run(Path("run"))
 
 
 class Machine:
-    """How much it has, and what a training's weights are."""
+    """The machine's memory and disk, and the size of a training's weights."""
 
     memory = disk = 2**60
-    held = Held(GIB, 2 * GIB)
+    training = Held(GIB, 2 * GIB)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def training(folder: Path, processes: int = 1, **train: Any) -> JobSpec:
         (2, "fsdp", r"take 8\.00 GiB of memory, .* 7\.00 GiB are free here; take a smaller model"),
     ],
 )
-def test_too_little_memory_is_told_with_both_numbers(
+def test_too_little_memory_is_reported_with_both_numbers(
     tmp_path: Path, machine: Machine, processes: int, strategy: str, message: str
 ) -> None:
     machine.memory = 7 * GIB
@@ -66,7 +66,7 @@ def test_shards_are_the_fix_where_they_are_enough(tmp_path: Path, machine: Machi
     check_that_it_fits(RUN, training(tmp_path, 2, strategy="fsdp"))
 
 
-def test_too_little_disk_is_told_with_both_numbers(tmp_path: Path, machine: Machine) -> None:
+def test_too_little_disk_is_reported_with_both_numbers(tmp_path: Path, machine: Machine) -> None:
     machine.disk = 8 * GIB
     message = (
         r"student\.train: checkpoints and the finished model take 9\.00 GiB of disk .* 8\.00 GiB are free in (.*); make"
@@ -87,7 +87,7 @@ def test_a_training_that_goes_on_needs_room_for_its_model_alone(
     (Path(job.folder) / subfolder).mkdir(parents=True)
     with pytest.raises(InputError, match=r"take 2\.00 GiB of disk"):
         check_that_it_fits(RUN, job)
-    (Path(job.folder) / subfolder / "rank").write_bytes(bytes(100))  # what is there already makes way, or is kept
+    (Path(job.folder) / subfolder / "rank").write_bytes(bytes(100))  # existing files are replaced or kept
     check_that_it_fits(RUN, job)
 
 

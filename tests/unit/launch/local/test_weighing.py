@@ -48,7 +48,9 @@ def test_an_architecture_is_built_without_memory_by_a_process_of_its_own(
     assert (Path(job.logs) / "teacher.log").read_text() == ""
 
 
-def test_what_that_process_does(tmp_path: Path, text_examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weighing_process_gives_the_size(
+    tmp_path: Path, text_examples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In this one, which has torch already."""
     monkeypatch.setattr(weighing, "die_with_parent", lambda: None)
     for model, code in ((LLAMA, 0), ({"type": "llama", "config": {"hidden_size": 7}}, 1), (VIT, 1)):
@@ -69,10 +71,10 @@ def test_files_and_code_of_one_s_own_take_no_process(
     assert model_weights(run, job, work_of(job)) == Held(0, 0)
 
 
-def test_what_a_process_leaves_that_ends_early_is_no_weight(
+def test_the_file_of_a_process_that_ends_early_is_no_weight(
     tmp_path: Path, run: Run, text_examples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job will tell what is wrong; an earlier answer does not count."""
+    """The job will report the fault; an earlier answer does not count."""
     monkeypatch.setattr(weighing.sys, "executable", "/bin/false")
     job = spec(tmp_path / "job", text_examples, GPT)
     (Path(job.folder) / "weights.json").write_text("123")

@@ -13,8 +13,8 @@ def test_it_chooses_the_pods_of_its_job_and_is_deleted_with_its_run(three_nodes:
     chosen = policy["spec"]["podSelector"]["matchLabels"]
     assert chosen.items() <= template(pytorch(three_nodes))["metadata"]["labels"].items()
     assert policy["metadata"]["ownerReferences"] == [OWNER]
-    other = Identity(RUN.run, RUN.step, "f" * 64)
-    assert not chosen.items() <= other.labels.items()
+    other_job = Identity(RUN.run, RUN.step, "f" * 64)
+    assert not chosen.items() <= other_job.labels.items()
     again = Identity("another-run", RUN.step, RUN.key)
     assert chosen.items() <= again.labels.items(), "a launcher of that run may take the job over"
     assert network.render(again, None)["metadata"]["name"] != policy["metadata"]["name"]

@@ -17,7 +17,7 @@ def test_ranks_get_no_credentials(three_nodes: JobSpec) -> None:
     assert "secret" not in json.dumps(pytorch(three_nodes)).lower()
 
 
-def test_a_pool_says_where_and_how_many_gpus(three_nodes: JobSpec) -> None:
+def test_a_pool_gives_node_labels_and_the_number_of_gpus(three_nodes: JobSpec) -> None:
     rendered = pod(pytorch(three_nodes, pool="a100", memory="64Gi", cpu="8"))
     assert rendered["nodeSelector"] == {"gpu": "a100"}
     assert rendered["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
@@ -43,7 +43,7 @@ def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(three_nodes: J
         pytorch(three_nodes, pool="h100")
 
 
-def test_where_one_node_has_the_store_ranks_go_to_the_others_that_mount_it(three_nodes: JobSpec) -> None:
+def test_ranks_go_to_nodes_that_mount_the_store_of_one_node(three_nodes: JobSpec) -> None:
     rendered = pytorch(three_nodes, CLUSTER.model_copy(update={"one_node": True}), pool="a100")
     rules = pod(rendered)["affinity"]["podAffinity"]
     assert PREFERRED in rules, "the pool's rack still counts"
@@ -93,7 +93,7 @@ def test_a_cache_is_a_volume_that_ranks_can_write(
     assert rendered["securityContext"].get("fsGroup") == group
 
 
-def test_ranks_write_into_their_own_work_and_see_nothing_of_others(three_nodes: JobSpec) -> None:
+def test_ranks_write_into_their_own_work_and_see_no_other_jobs(three_nodes: JobSpec) -> None:
     teacher = f"{HOME}/store/objects/{'7' * 64}"
     spec = with_payload(three_nodes, teacher=teacher, initial=f"{WORK}/initial")
     rendered = pod(pytorch(spec))

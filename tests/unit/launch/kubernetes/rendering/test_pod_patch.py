@@ -65,7 +65,7 @@ def test_no_patch_can_name_a_variable_that_the_launcher_sets(three_nodes: JobSpe
     assert [name for name in labels if not pod_patch.OWN_LABELS.match(name)] == []
 
 
-def test_a_train_job_has_it_too_but_for_what_its_runtime_says(three_nodes: JobSpec) -> None:
+def test_a_train_job_has_it_too_except_for_fields_of_its_runtime(three_nodes: JobSpec) -> None:
     job = trainer(three_nodes, patched(RDMA), pool="a100")
     first = job["spec"]["podTemplateOverrides"][0]
     assert first["metadata"]["annotations"] == RDMA["metadata"]["annotations"]

@@ -1,4 +1,4 @@
-"""What was set on a KFP task in the pods of its job: laws of the merge, and what never gets there."""
+"""The settings of a KFP task in the pods of its job: laws of the merge, and the settings that are never passed on."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ CLUSTER = Cluster(
     },
 )
 RUN = Identity("run", "teacher", "0123456789abcdef" * 4)
-# What the driver of a KFP 2.17 server writes for a task of a compiled pipeline on which nobody set anything.
+# The JSON that the driver of a KFP 2.17 server writes for a task of a compiled pipeline on which nobody set anything.
 PLAIN = """
 {"affinity": null, "tolerations": null, "nodeSelector": null, "resources": {},
  "env": [{"name": "UNDERSTUDY_HOME", "value": "/var/lib/understudy/home"},
@@ -61,7 +61,7 @@ def spec(job: JobSpec) -> JobSpec:
 
 
 def arrived(values: dict[str, Any]) -> TaskConfig:
-    """What a step finds of the driver's JSON, by way of kfp's own type."""
+    """The driver's JSON as a step reads it, through kfp's own type."""
     from kfp.dsl.executor import Executor
     from kfp.dsl.task_config import TaskConfig as Kfp
 
@@ -119,7 +119,7 @@ def test_without_kfp_there_is_nothing_to_carry() -> None:
 # Where a job runs
 
 
-def test_a_node_selector_wins_by_key_and_adds_the_others(spec: JobSpec) -> None:
+def test_a_node_selector_wins_by_key_and_keeps_other_keys(spec: JobSpec) -> None:
     rendered = pod(spec, arrived({"nodeSelector": {"zone": "b", "gpu": "h100"}}))
     assert rendered["nodeSelector"] == {"node-pool": "gpu", "zone": "b", "gpu": "h100"}
 
@@ -128,15 +128,13 @@ names = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("xyz"))
 
 
 @given(ours=names, theirs=names)
-def test_whatever_is_selected_the_tasks_word_counts_and_nothing_is_lost(
-    ours: dict[str, str], theirs: dict[str, str]
-) -> None:
+def test_the_tasks_value_wins_and_no_key_is_lost(ours: dict[str, str], theirs: dict[str, str]) -> None:
     template = {"spec": {"nodeSelector": ours, "tolerations": [], "containers": [EMPTY], "volumes": []}}
     selector = TaskConfig(node_selector=theirs).merged(template, JOB, CLUSTER)["spec"]["nodeSelector"]
     assert theirs.items() <= selector.items()
     assert selector.keys() == {*ours, *theirs}
     assert all(selector[key] == value for key, value in ours.items() if key not in theirs)
-    assert template["spec"]["nodeSelector"] == ours  # what is given stays as it was
+    assert template["spec"]["nodeSelector"] == ours  # the arguments are not changed
 
 
 EMPTY: dict[str, Any] = {"env": [], "volumeMounts": [], "resources": {"requests": {}, "limits": {}}}
@@ -184,7 +182,7 @@ def test_affinity_wins_by_rule(spec: JobSpec) -> None:
     assert pod(spec, arrived({"affinity": {"nodeAffinity": required}}))["affinity"]["nodeAffinity"] == required
 
 
-# What it gets
+# Settings that are passed on
 
 
 def test_a_resource_that_the_task_names_is_the_tasks_alone(spec: JobSpec) -> None:
@@ -217,7 +215,7 @@ def test_variables_arrive_as_values_and_references_and_win_over_the_pools(spec: 
     assert "UNDERSTUDY_NODE" in variables
 
 
-def test_mlflows_credentials_reach_no_rank_under_whatever_name(spec: JobSpec) -> None:
+def test_no_rank_gets_mlflows_credentials_under_any_name(spec: JobSpec) -> None:
     renamed = {"name": "PW", "valueFrom": {"secretKeyRef": {"name": "understudy-mlflow", "key": "p"}}}
     values = [renamed, {"name": "MLFLOW_TRACKING_TOKEN", "value": "hunter2"}, *json.loads(PLAIN)["env"]]
     mounted = {"name": "understudy-mlflow", "mountPath": "/secret"}
@@ -305,7 +303,7 @@ def test_nothing_else_is_mounted_at_the_stores_path(spec: JobSpec) -> None:
 
 
 @pytest.mark.parametrize("below", ["home", "home/store/objects", "home/../home/store/work", "/home"])
-def test_nothing_else_is_mounted_over_what_ranks_have_of_it(spec: JobSpec, below: str) -> None:
+def test_nothing_else_is_mounted_over_paths_of_ranks(spec: JobSpec, below: str) -> None:
     with pytest.raises(InputError, match=r"mounts data at /var/lib/understudy/home.*, the store's path"):
         pod(spec, with_volume(f"/var/lib/understudy/{below}"))
 
@@ -323,13 +321,13 @@ def test_a_volume_may_have_the_name_of_one_of_ours(spec: JobSpec, name: str) -> 
     assert rendered[spec.folder]["persistentVolumeClaim"] == {"claimName": "understudy-store"}
 
 
-def test_a_volume_takes_the_place_of_ours_at_its_path(spec: JobSpec) -> None:
+def test_a_volume_replaces_ours_at_its_path(spec: JobSpec) -> None:
     rendered = pod(spec, with_volume("/dev/shm"))
     assert volumes(rendered)["/dev/shm"]["name"] == "data"
     assert "shm" not in {volume["name"] for volume in rendered["volumes"]}
 
 
-# What is wrong, and other launchers
+# Errors, and other launchers
 
 
 @pytest.mark.parametrize(
@@ -342,12 +340,12 @@ def test_a_volume_takes_the_place_of_ours_at_its_path(spec: JobSpec) -> None:
         ({"nodeSelector": "gpu"}, r"node_selector: "),
     ],
 )
-def test_what_kfp_does_not_write_is_named(values: dict[str, Any], message: str) -> None:
+def test_a_value_that_kfp_does_not_write_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"a setting of the KFP task cannot be passed to its job: {message}"):
         arrived(values)
 
 
-def test_what_is_not_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(task_config.VARIABLE, "{")
     with pytest.raises(InputError, match=rf"cannot be passed to its job: {task_config.VARIABLE}: Invalid JSON"):
         task_config.current_task()

@@ -68,7 +68,7 @@ def test_a_train_job_and_its_runtime_make_the_pod_that_a_pytorchjob_has(
     task = TaskConfig(node_selector={"zone": "b"}, env=({"name": "A", "value": "1"},))  # type: ignore[arg-type]
     filled = filled_in(runtime, trainer(three_nodes, cluster, task, **resources))
     expected = template(pytorch(three_nodes, cluster, task, **resources))
-    assert filled["spec"].pop("restartPolicy") == "Never", "what is started again is the whole JobSet"
+    assert filled["spec"].pop("restartPolicy") == "Never", "the whole JobSet is restarted"
     expected["spec"]["containers"][0]["name"] = TRAINJOB.container
     for pod in (filled, expected):
         pod["spec"]["containers"][0]["volumeMounts"].sort(key=lambda mount: mount["mountPath"])
@@ -105,10 +105,10 @@ def test_an_elastic_train_job_is_refused(three_nodes: JobSpec) -> None:
     assert trainer(three_nodes, min_nodes=3)["spec"]["trainer"]["numNodes"] == 3
 
 
-# What becomes of a pod that fails
+# Failed pods
 
 
-def test_what_an_agent_says_is_for_good_fails_the_job_and_all_else_starts_every_pod_again(
+def test_a_final_exit_code_fails_the_job_and_any_other_restarts_every_pod(
     runtime: dict[str, Any],
 ) -> None:
     job, jobs = nodes(runtime), runtime["spec"]["template"]["spec"]["failurePolicy"]
@@ -185,22 +185,22 @@ def test_a_setting_that_only_the_runtime_could_have_is_refused_unless_it_has_it(
         trainjob.check(namespace(changed(runtime, **has)), cluster, requested, "resources.teacher")
 
 
-def test_a_namespace_without_the_runtime_is_told_where_to_get_it(runtime: dict[str, Any]) -> None:
+def test_a_namespace_without_the_runtime_is_an_error_with_the_fix(runtime: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"here: there is no TrainingRuntime understudy.* components/trainer"):
         trainjob.check(namespace(None), CLUSTER, Resources(), "resources.teacher")
-    whole = copy.deepcopy(runtime)
-    container = nodes(whole)["template"]["spec"]["containers"][0]
+    complete = copy.deepcopy(runtime)
+    container = nodes(complete)["template"]["spec"]["containers"][0]
     container["volumeMounts"] = [{"name": "store", "mountPath": "/understudy", "readOnly": True}]
     with pytest.raises(
         InputError, match="TrainingRuntime understudy: it mounts the whole store, of an earlier version"
     ):
-        trainjob.check(namespace(whole), CLUSTER, Resources(), "resources.teacher")
+        trainjob.check(namespace(complete), CLUSTER, Resources(), "resources.teacher")
     runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["name"] = "worker"
     with pytest.raises(InputError, match="TrainingRuntime understudy: has no replicated job node"):
         trainjob.check(namespace(runtime), CLUSTER, Resources(), "resources.teacher")
 
 
-def test_what_of_a_pool_s_patch_only_the_runtime_could_have_is_refused_unless_it_has_it(
+def test_fields_of_a_pools_patch_that_need_the_runtime_are_refused_unless_it_has_them(
     runtime: dict[str, Any],
 ) -> None:
     values = CLUSTER.model_dump(mode="json")
@@ -218,6 +218,6 @@ def test_what_of_a_pool_s_patch_only_the_runtime_could_have_is_refused_unless_it
     trainjob.check(namespace(runtime), cluster, Resources(nodes=2), "resources.teacher")
 
 
-def test_kinds_are_told_apart_by_what_their_operators_write() -> None:
+def test_kinds_are_distinguished_by_their_operators_labels() -> None:
     assert (PYTORCHJOB.container, PYTORCHJOB.succeeded) == ("pytorch", "Succeeded")
     assert (TRAINJOB.container, TRAINJOB.succeeded) == ("node", "Complete")

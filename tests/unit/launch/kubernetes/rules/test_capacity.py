@@ -1,4 +1,4 @@
-"""What a cluster has no room for, and whether it ever will."""
+"""Requests that a cluster has no room for, now or ever."""
 
 from typing import Any
 
@@ -49,7 +49,9 @@ def pending(job: JobSpec, gpus: str = "16", nodes: Any = NODES, *events: dict[st
         (f"untolerated taint spot in flavor spot, {TOO_SMALL.format('cpu', 'gpu')}", True),
     ],
 )
-def test_what_a_queue_can_never_admit_is_told_from_what_has_to_wait(job: JobSpec, detail: str, never: bool) -> None:
+def test_a_request_above_a_queues_quota_is_distinguished_from_one_that_waits(
+    job: JobSpec, detail: str, never: bool
+) -> None:
     status = status_of(job_of(job), JobState("queued", detail))
     decision = queue_never_admits(status, waiting(status))
     assert isinstance(decision, Finish) == never
@@ -67,7 +69,7 @@ def test_a_pod_that_is_larger_than_any_node_would_wait_for_ever(job: JobSpec, gp
         assert f"a pod asks for {gpus} {GPU}, and the largest node of its kind has" in decision.outcome.message
 
 
-def test_what_cannot_be_known_is_told(job: JobSpec) -> None:
+def test_unknown_capacity_is_reported(job: JobSpec) -> None:
     status = pending(job, "8", None)
     decision = node_never_fits(status, waiting(status))
     assert isinstance(decision, Wait)
@@ -93,7 +95,7 @@ def test_a_pod_that_an_autoscaler_makes_a_node_for_is_waited_for(job: JobSpec, r
         ("FailedScaleUp", "Node scale up failed: GCE out of resources.", True),
     ],
 )
-def test_a_cloud_that_has_no_nodes_now_is_told_from_a_request_that_fits_none(
+def test_a_cloud_without_free_nodes_is_distinguished_from_a_request_that_fits_none(
     job: JobSpec, reason: str, message: str, waits: bool
 ) -> None:
     status = pending(job, "16", NODES, {"reason": reason, "message": message})
@@ -101,7 +103,7 @@ def test_a_cloud_that_has_no_nodes_now_is_told_from_a_request_that_fits_none(
     assert not is_scaling(status.events), "a job that may be smaller gets smaller"
 
 
-def test_of_what_an_autoscaler_said_the_newest_counts(job: JobSpec) -> None:
+def test_the_newest_event_of_an_autoscaler_counts(job: JobSpec) -> None:
     first = {"reason": "NotTriggerScaleUp", "message": "1 in backoff after failed scale-up"}
     then = {"reason": "NotTriggerScaleUp", "message": "1 Insufficient nvidia.com/gpu"}
     for message, waits in (((first,), True), ((first, then), False)):

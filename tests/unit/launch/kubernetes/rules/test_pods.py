@@ -40,7 +40,7 @@ def unmounted(job: JobSpec, least: int, minutes: int, *phases: str, at: float = 
     ],
     ids=["late", "too late", "the job goes on with two"],
 )
-def test_volumes_that_do_not_come_are_told_and_after_ten_minutes_the_job_ends_if_it_needs_the_pod(
+def test_missing_volumes_are_reported_and_after_ten_minutes_the_job_ends_if_it_needs_the_pod(
     job: JobSpec, least: int, minutes: int, message: str
 ) -> None:
     status = unmounted(job, least, minutes, "Running", "Running", "Pending")
@@ -65,7 +65,7 @@ def test_a_job_that_did_without_a_pod_may_restart_without_it(job: JobSpec) -> No
     assert has_finished(60.0 + UNMOUNTED, "Running", "Pending", "Pending")
 
 
-def test_what_is_broken_has_a_minute_to_mend(job: JobSpec) -> None:
+def test_a_broken_pod_has_a_minute_to_recover(job: JobSpec) -> None:
     broken = "image i:1 cannot be pulled"
     status = status_of(job_of(job), JobState("pulling", broken, broken=broken), pods=(worker(0, "Pending"),))
     assert decide(status, waiting(status, 59)) == Wait(f"pulling: {broken}")

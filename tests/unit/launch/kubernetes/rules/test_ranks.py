@@ -1,4 +1,4 @@
-"""What ranks said, and what follows from it."""
+"""Outcomes of ranks, and the decisions that follow."""
 
 from typing import Any, Literal
 
@@ -23,7 +23,9 @@ def killed(times: int, kind: Literal["killed", "lost"] = "killed") -> tuple[Outc
     return tuple(Outcome(FAILED, f"{kind} {number}", kind) for number in range(times))
 
 
-def test_a_job_restarts_after_killed_ranks_as_often_as_the_recipe_says_and_after_lost_ones_always(job: JobSpec) -> None:
+def test_a_job_restarts_after_killed_ranks_as_often_as_the_recipe_allows_and_after_lost_ones_always(
+    job: JobSpec,
+) -> None:
     mine = job_of(with_resources(job, max_restarts=2))
 
     def decision(*failures: Outcome) -> Any:
@@ -52,12 +54,12 @@ def test_how_earlier_attempts_failed_is_logged_once(job: JobSpec) -> None:
         (Outcome(FAILED, "a mistake"), False, Finish(Outcome(FAILED, "a mistake"), explain=True)),
     ],
 )
-@pytest.mark.parametrize("where", ["ended", "others are done"])
-def test_what_ended_an_attempt_decides_whether_there_is_another(
-    job: JobSpec, failure: Outcome, has_to_stop: bool, decision: Any, where: str
+@pytest.mark.parametrize("ended_or_running", ["ended", "others are done"])
+def test_the_outcome_of_an_attempt_decides_whether_there_is_another(
+    job: JobSpec, failure: Outcome, has_to_stop: bool, decision: Any, ended_or_running: str
 ) -> None:
-    state, others = (JobState("failed"), ()) if where == "ended" else (RUNNING, (Outcome(0),))
-    status = status_of(job_of(job), state, outcomes=(*others, failure), has_to_stop=has_to_stop)
+    state, earlier = (JobState("failed"), ()) if ended_or_running == "ended" else (RUNNING, (Outcome(0),))
+    status = status_of(job_of(job), state, outcomes=(*earlier, failure), has_to_stop=has_to_stop)
     assert decide(status, History()) == decision
 
 
