@@ -45,7 +45,7 @@ from understudy.parallel.apply import Spread
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.recipe import ArchitectureModel, Degrees
 from understudy.recipe.training import Optimizer as Section
-from understudy.train.optimizers import optimizer
+from understudy.train.optimizers import build_optimizer
 
 RANKS, WIDTH, BLOCKS, VOCABULARY = 2, 768, 8, 16384
 """Weights of about 300 MB in fp32, three times that with AdamW's state."""
@@ -76,18 +76,18 @@ def slowest(act: Callable[[], object]) -> float:
     return taken.item()
 
 
-def save_by_hand(model: nn.Module, chosen: Optimizer, folder: Path) -> None:
+def save_by_hand(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
     """A synchronous checkpoint."""
-    weights, state = get_state_dict(model, chosen, options=FLAT)
+    weights, state = get_state_dict(model, optimizer, options=FLAT)
     save({"model": weights, "optimizer": state}, storage_writer=FileSystemWriter(folder))
 
 
-def load_by_hand(model: nn.Module, chosen: Optimizer, folder: Path) -> None:
+def load_by_hand(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
     """The same one, back again."""
-    weights, state = get_state_dict(model, chosen, options=FLAT)
+    weights, state = get_state_dict(model, optimizer, options=FLAT)
     held: dict[str, Any] = {"model": weights, "optimizer": state}
     load(held, checkpoint_id=folder)
-    set_state_dict(model, chosen, model_state_dict=held["model"], optim_state_dict=held["optimizer"], options=FLAT)
+    set_state_dict(model, optimizer, model_state_dict=held["model"], optim_state_dict=held["optimizer"], options=FLAT)
 
 
 def find_gradients(model: nn.Module) -> None:
@@ -156,21 +156,24 @@ def round_of(folder: Path) -> Times:
     """Seconds, and bytes, of everything once."""
     times: Times = {}
     model = read_model(folder / "model", times)
-    chosen = optimizer(list(model.parameters()), Section(), None)
+    optimizer = build_optimizer(list(model.parameters()), Section(), None)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         names: list[Any] = [name]
         dist.broadcast_object_list(names, 0)
         inside = Path(names[0])
-        ours = Checkpoints(inside, model, chosen)
+        ours = Checkpoints(inside, model, optimizer)
         for step in (1, 2):  # the second time is that of every later one
             times["save, held up"] = slowest(partial(ours.save, step, "{}"))
             times["gradients meanwhile"] = slowest(partial(find_gradients, model))
             times["save, held up"] += slowest(ours.copied)
             ours.finish()
         times["gradients"] = slowest(partial(find_gradients, model))
-        times["save by hand"] = slowest(lambda: save_by_hand(model, chosen, inside / "by-hand"))
+        times["save by hand"] = slowest(lambda: save_by_hand(model, optimizer, inside / "by-hand"))
         times["check"] = slowest(ours.latest)
-        loads = {"load": lambda: ours.load(2), "load by hand": lambda: load_by_hand(model, chosen, inside / "by-hand")}
+        loads = {
+            "load": lambda: ours.load(2),
+            "load by hand": lambda: load_by_hand(model, optimizer, inside / "by-hand"),
+        }
         for way in [*loads, *reversed(loads)]:  # the first of them finds less memory that the process has
             times[way] = min(times.get(way, math.inf), slowest(loads[way]))
         dist.barrier()

@@ -41,7 +41,8 @@ from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts
 from understudy.models.files import save_model
 from understudy.plan.placeholders import PlaceholderExamples
-from understudy.plan.trace import Planned, traces
+from understudy.plan.planned import Planned
+from understudy.plan.trace import traces
 from understudy.recipe import ArchitectureModel, Degrees, PretrainedModel
 from understudy.registry.server import tracking_uri
 

@@ -23,7 +23,9 @@ from understudy.graph import nodes
 from understudy.recipe import Recipe
 from understudy.registry.client import mlflow_at
 from understudy.registry.evidence import NOT_SCORED, SERVED_PLACEHOLDER
-from understudy.registry.register import Prove, Registration, Submission, register
+from understudy.registry.new_version import Prove
+from understudy.registry.register import Registration, register
+from understudy.registry.submission import Submission
 from understudy.store import Run, Store
 
 FACTS: dict[str, Any] = {

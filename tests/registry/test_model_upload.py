@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 
 from tests.registry.submitted import HISTORY, RECIPE, Pipeline, Server, connect
 from understudy.errors import UnderstudyError
-from understudy.registry import register
+from understudy.registry import new_version
 from understudy.registry.client import server_at
 from understudy.registry.register import Registration
 from understudy.registry.version_files import intact_manifest
@@ -67,13 +67,13 @@ def test_weights_go_to_a_server_without_a_copy_aside(
     """The version is scored as a copy that comes back from the server."""
     pipeline = make_pipeline(server.uri, {**RECIPE, "name": "large"})
     digest = pipeline.model(os.urandom(4) * MIB, HISTORY)
-    send = register.send_model
+    send = new_version.send_model
 
     def limited(*arguments: Any) -> None:
         with no_file_above(2 * MIB):
             send(*arguments)
 
-    monkeypatch.setattr(register, "send_model", limited)
+    monkeypatch.setattr(new_version, "send_model", limited)
     pipeline.register(student=digest)
     (sent,) = server.folder.glob(f"files/**/artifacts/{digest}")
     assert intact_manifest(sent, digest)

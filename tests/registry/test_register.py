@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from tests.registry.submitted import HISTORY, RECIPE, Pipeline, connect
 from understudy.errors import UnderstudyError
 from understudy.recipe import Evaluate
-from understudy.registry import register as registering
+from understudy.registry import new_version, pyfunc
 from understudy.registry.champion import champion
 from understudy.registry.client import server_at
 from understudy.registry.register import Registration, is_registered
@@ -153,7 +153,7 @@ def test_of_an_upload_that_broke_off_nothing_is_left_here(
     begun = set(before)
     for _ in range(3):
         with monkeypatch.context() as patch:
-            patch.setattr(registering, "send_model", full)
+            patch.setattr(new_version, "send_model", full)
             with pytest.raises(UnderstudyError, match="the disk is full"):
                 pipeline.register(run=run, weights=b"another student")
         begun |= folders(client, earlier)
@@ -245,7 +245,7 @@ def test_a_model_that_cannot_be_served_alone_is_refused(pipeline: Pipeline) -> N
     folder.mkdir()
     (folder / "understudy.json").write_text(json.dumps(facts))
     with pytest.raises(UnderstudyError, match="imports understudy"):
-        registering.pyfunc.write(pipeline.run.folder / "version", folder, None, Evaluate())
+        pyfunc.write(pipeline.run.folder / "version", folder, None, Evaluate())
 
 
 def test_a_control_is_registered_as_a_control(tmp_path: Path, local: str, client: MlflowClient) -> None:

@@ -105,9 +105,9 @@ def verify(vault: To, snapshot: Name) -> None:
     from understudy.store.vault import Vault
 
     opened = Vault(vault)
-    chosen = opened.snapshot(snapshot)
-    opened.verify(chosen)
-    print(f"{_summary(chosen)}, all bytes verified, no damage")
+    stored = opened.snapshot(snapshot)
+    opened.verify(stored)
+    print(f"{_summary(stored)}, all bytes verified, no damage")
 
 
 @app.command()
@@ -118,19 +118,19 @@ def restore(ctx: typer.Context, vault: To, snapshot: Name, dump: Dump = None, fi
     from understudy.store.vault import Vault
 
     opened, began = Vault(vault), time.monotonic()
-    chosen = opened.snapshot(snapshot)
-    if chosen.kind == stores.KIND:
+    stored = opened.snapshot(snapshot)
+    if stored.kind == stores.KIND:
         location = ctx.obj.store_folder.absolute()
-        stores.restore(opened, chosen, location)
+        stores.restore(opened, stored, location)
     else:
-        if (chosen.version == "postgresql") != (dump is not None):
+        if (stored.version == "postgresql") != (dump is not None):
             raise InputError(
-                f"{chosen.name}: is of {chosen.version}; give --dump FILE for postgresql, and for no other"
+                f"{stored.name}: is of {stored.version}; give --dump FILE for postgresql, and for no other"
             )
         location = dump or _database(ctx.obj)
-        registries.restore(opened, chosen, location, _files(ctx.obj, dump, files))
+        registries.restore(opened, stored, location, _files(ctx.obj, dump, files))
     seconds = time.monotonic() - began
-    print(f"{_summary(chosen)}, verified and restored in {seconds:.1f} s: {location}")
+    print(f"{_summary(stored)}, verified and restored in {seconds:.1f} s: {location}")
     if dump:
         print(f"now: pg_restore --no-owner --exit-on-error --single-transaction --dbname=EMPTY_DATABASE {dump}")
 

@@ -58,7 +58,7 @@ class Bars:
                 self._tasks[state.step] = self._progress.add_task(state.step, total=None, detail="")
             task, ended = self._tasks[state.step], state.state in MARKS
             total, done = (1.0, 1.0) if ended else (state.total or None, state.done)
-            detail = f"{MARKS[state.state]} {_whence(state)}".rstrip() if ended else state.detail
+            detail = f"{MARKS[state.state]} {_origin(state)}".rstrip() if ended else state.detail
             self._progress.update(task, total=total, completed=done, detail=detail)
             if ended:
                 self._progress.stop_task(task)
@@ -71,7 +71,7 @@ class Lines:
 
     def __init__(self, console: Console, seconds: float) -> None:
         self._console, self._seconds = console, seconds
-        self._shown: dict[str, tuple[str, float]] = {}
+        self._printed: dict[str, tuple[str, float]] = {}
         self._last = ""
         self._failures = Failures()
 
@@ -79,10 +79,10 @@ class Lines:
         """Print the changes."""
         now = time.monotonic()
         for state in states:
-            shown, at = self._shown.get(state.step, ("", 0.0))
-            if state.state == shown and (state.state in MARKS or now - at < self._seconds):
+            printed, printed_at = self._printed.get(state.step, ("", 0.0))
+            if state.state == printed and (state.state in MARKS or now - printed_at < self._seconds):
                 continue
-            self._shown[state.step] = state.state, now
+            self._printed[state.step] = state.state, now
             line = _line(state)
             if line != self._last:
                 self._console.print(line, markup=False)
@@ -91,7 +91,7 @@ class Lines:
             self._console.print(line, markup=False)
 
 
-def _whence(state: "StepState") -> str:
+def _origin(state: "StepState") -> str:
     """The origin of a result from another store; a failure's detail is printed at the end."""
     return state.detail if state.state == "reused" else ""
 
@@ -99,7 +99,7 @@ def _whence(state: "StepState") -> str:
 def _line(state: "StepState") -> str:
     if state.state in MARKS:
         seconds = state.ended - state.started
-        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_whence(state)}".rstrip()
+        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_origin(state)}".rstrip()
     return f"{state.step:<10}{state.state:<9}{state.summary}".rstrip()
 
 
@@ -107,13 +107,13 @@ class JsonLines:
     """A line with a JSON object for every change."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, StepState] = {}
+        self._printed: dict[str, StepState] = {}
 
     def update(self, states: "list[StepState]") -> None:
         """Print the changes."""
         for state in states:
-            if self._shown.get(state.step) != state:
-                self._shown[state.step] = state
+            if self._printed.get(state.step) != state:
+                self._printed[state.step] = state
                 print(json.dumps({"event": "step", **asdict(state)}), flush=True)
 
 

@@ -50,12 +50,12 @@ def doctor(
 
         checks = list(doctor_cluster.checks(namespace))
     else:
-        checks = list(_here(settings))
+        checks = list(_local_checks(settings))
     if not _show(checks, as_json, settings.quiet):
         raise typer.Exit(BAD_INPUT if manifests else FAILED)
 
 
-def _here(settings: Settings) -> Iterator[Check]:
+def _local_checks(settings: Settings) -> Iterator[Check]:
     yield from _machine(settings.home)
     yield from _libraries()
     yield _gpu()
@@ -92,8 +92,8 @@ def _show(checks: list[Check], as_json: bool, quiet: bool) -> bool:
     if as_json:
         print_json({"ok": not problems, "checks": [{**asdict(check), "ok": check.ok} for check in checks]})
     elif not quiet or problems:
-        shown = problems if quiet else checks
-        rows = [[check.what, "ok" if check.ok else "problem", check.found, check.fix] for check in shown]
+        printed = problems if quiet else checks
+        rows = [[check.what, "ok" if check.ok else "problem", check.found, check.fix] for check in printed]
         print_table(("what", "", "found", "what to do"), rows)
     return not problems
 

@@ -57,15 +57,15 @@ def checks(namespace: str | None) -> Iterator[Check]:
         return
     yield Check("settings", f"ConfigMap {CONFIG}, image {cluster.image}, launcher {cluster.launcher}")
     yield from _operator(kube, cluster)
-    yield from _seen("External Secrets", lambda: doctor_operators.external_secrets(kube))
-    yield from _seen("claim", lambda: [_claim(kube, cluster)])
-    yield from _seen("queue", lambda: _queue(kube, cluster))
-    yield from _seen("pools", lambda: _pools(kube, cluster))
-    yield from _seen("mlflow", lambda: [_mlflow(kube)])
-    yield from _seen("network", lambda: [_network(kube)])
+    yield from _readable("External Secrets", lambda: doctor_operators.external_secrets(kube))
+    yield from _readable("claim", lambda: [_claim(kube, cluster)])
+    yield from _readable("queue", lambda: _queue(kube, cluster))
+    yield from _readable("pools", lambda: _pools(kube, cluster))
+    yield from _readable("mlflow", lambda: [_mlflow(kube)])
+    yield from _readable("network", lambda: [_network(kube)])
 
 
-def _seen(subject: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+def _readable(subject: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     """The checks, as far as this account may read the objects."""
     try:
         yield from checks()
@@ -81,7 +81,7 @@ def _operator(kube: Kube, cluster: Cluster) -> Iterator[Check]:
         return
     yield doctor_operators.fields(kube, kind)
     if kind is TRAINJOB:
-        yield from _seen("runtime", lambda: [_runtime(kube, cluster)])
+        yield from _readable("runtime", lambda: [_runtime(kube, cluster)])
 
 
 def _runtime(kube: Kube, cluster: Cluster) -> Check:
@@ -119,7 +119,7 @@ def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
         yield Check("queue", "none: jobs start at once")
         return
     yield doctor_operators.kueue(kube)
-    yield from _seen("Kueue's settings", lambda: [doctor_operators.queueing(kube, cluster)])
+    yield from _readable("Kueue's settings", lambda: [doctor_operators.queueing(kube, cluster)])
     queue_object = submission.queue(kube, cluster.queue)
     fix = "" if queue_object else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
     yield Check("queue", cluster.queue, fix)
@@ -198,12 +198,12 @@ def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:
 
 def _open_to_all(cluster: Cluster, pool: Pool, nodes: list[KubernetesObject]) -> str:
     """The fix if jobs without a pool may be scheduled onto GPU nodes; empty if they may not."""
-    bare = [node for node in nodes if not node["spec"].get("taints")]
-    if not pool.gpu or not bare or cluster.pool:
+    untainted = [node for node in nodes if not node["spec"].get("taints")]
+    if not pool.gpu or not untainted or cluster.pool:
         return ""
     return (
-        f"{bare[0]['metadata']['name']} has no taint, so jobs that name no pool may land there: taint it, or name the "
-        "pool of such jobs (`pool` in the cluster's settings)"
+        f"{untainted[0]['metadata']['name']} has no taint, so jobs that name no pool may land there: taint it, or name "
+        "the pool of such jobs (`pool` in the cluster's settings)"
     )
 
 

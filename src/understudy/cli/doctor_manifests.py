@@ -89,13 +89,13 @@ def _placeholders(source: list[Line]) -> Iterator[Check]:
 def _release(source: list[Line], settings: dict[str, str]) -> Iterator[Check]:
     """Check that the release names its images, in production by digest."""
     location = _location_of(source, "  release:")
-    named = settings["release"].split(" ")
-    if [image.partition(":")[0] for image in named] != list(IMAGES):
+    images = settings["release"].split(" ")
+    if [image.partition(":")[0] for image in images] != list(IMAGES):
         yield Check(
             location, f"release: {settings['release']}", f"name {', '.join(IMAGES)} in this order, a blank between"
         )
         return
-    for image in named:
+    for image in images:
         if settings["environment"] == "production" and not DIGEST.search(image):
             fix = "write NAME:TAG@sha256:DIGEST: a tag can be moved to another image"
             yield Check(location, f"release: {image} has no digest", fix)
@@ -144,18 +144,18 @@ def _unprotected(objects: Objects) -> Iterator[Check]:
 
 def _releases(objects: Objects) -> dict[str, Version]:
     """The operators' releases that Applications, GitRepositories and HelmReleases name."""
-    named: list[tuple[str, str]] = []
+    revisions: list[tuple[str, str]] = []
     for entry in objects:
         spec = entry.get("spec", {})
         if entry["kind"] == "Application":
-            named.append((spec["source"]["repoURL"], spec["source"]["targetRevision"]))
+            revisions.append((spec["source"]["repoURL"], spec["source"]["targetRevision"]))
         elif entry["kind"] == "GitRepository":
-            named.append((spec["url"], spec["ref"].get("tag", "")))
+            revisions.append((spec["url"], spec["ref"].get("tag", "")))
         elif entry["kind"] == "HelmRelease":
-            named.append((spec["chart"]["spec"]["chart"], spec["chart"]["spec"]["version"]))
+            revisions.append((spec["chart"]["spec"]["chart"], spec["chart"]["spec"]["version"]))
     releases = {
         name: operators.release(revision)
-        for address, revision in named
+        for address, revision in revisions
         for part, name in RELEASED.items()
         if part in address
     }

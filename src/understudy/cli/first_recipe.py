@@ -239,6 +239,6 @@ def _split(test: int | None, share: float) -> str:
     return f"test: {share:g}    # the share to test on, chosen by content"
 
 
-def _epochs(examples: int, batch_size: int, most: int) -> int:
+def _epochs(examples: int, batch_size: int, limit: int) -> int:
     """The number of epochs for about STEPS steps."""
-    return max(1, min(most, round(STEPS * batch_size / max(1, examples))))
+    return max(1, min(limit, round(STEPS * batch_size / max(1, examples))))

@@ -37,30 +37,30 @@ def conclude(
         as_json: also print the last line of JSON.
         located: adds the recipe's lines to a step's error about it.
     """
-    came_to = summary_of(store, run)
+    summary = summary_of(store, run)
     problems = _problems(run, code, located)
     if as_json:
-        print(json.dumps({"event": "end", "exit_code": code, "errors": problems, **asdict(came_to)}), flush=True)
-    if came_to.measures:
+        print(json.dumps({"event": "end", "exit_code": code, "errors": problems, **asdict(summary)}), flush=True)
+    if summary.measures:
         console.print()
-        console.print(results(came_to.measures))
-    if came_to.profiles:
-        _show_profiles(console, run, came_to.profiles)
-    if came_to.verdict:
+        console.print(results(summary.measures))
+    if summary.profiles:
+        _show_profiles(console, run, summary.profiles)
+    if summary.verdict:
         console.print()
-        show_verdict(console, came_to.verdict)
-    for title, where in _pages(run, store, is_registered=came_to.registration is not None):
-        console.print(f"{title}: {where}", markup=False)
-    if came_to.registration:
-        console.print(_registered(run, came_to.registration))
-        console.print(f"look at it: {_where(came_to.registration['url'], store.folder.parent)}", markup=False)
-    if code == REJECTED and console.quiet and came_to.verdict:
+        show_verdict(console, summary.verdict)
+    for title, path in _pages(run, store, is_registered=summary.registration is not None):
+        console.print(f"{title}: {path}", markup=False)
+    if summary.registration:
+        console.print(_registered(run, summary.registration))
+        console.print(f"look at it: {_address(summary.registration['url'], store.folder.parent)}", markup=False)
+    if code == REJECTED and console.quiet and summary.verdict:
         problems = [
-            f"rejected: {rule['rule']}: {rule['detail']}" for rule in came_to.verdict["rules"] if not rule["passed"]
+            f"rejected: {rule['rule']}: {rule['detail']}" for rule in summary.verdict["rules"] if not rule["passed"]
         ]
-        problems += [f"what to change: {sentence}" for sentence in came_to.verdict.get("advice", [])]
+        problems += [f"what to change: {sentence}" for sentence in summary.verdict.get("advice", [])]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    for text in [*(f"note: {note}" for note in came_to.notes), *problems]:
+    for text in [*(f"note: {note}" for note in summary.notes), *problems]:
         errors.print(text, markup=False)
 
 
@@ -72,7 +72,7 @@ def _show_profiles(console: Console, run: Run, profiles: Mapping[str, Profile]) 
 
 
 def _pages(run: Run, store: Store, *, is_registered: bool) -> Iterator[tuple[str, str]]:
-    """The titles of the results' pages, and where they are: in MLflow if the store is out of reach."""
+    """The titles and paths of the results' pages: in MLflow if the store is out of reach."""
     for node in nodes(Recipe.model_validate(run.recipe)):
         page, state = node.kind.page, run.state(node.name)
         if page is None or state is None or not state.digest:
@@ -83,7 +83,7 @@ def _pages(run: Run, store: Store, *, is_registered: bool) -> Iterator[tuple[str
             yield page.title, _shortest(store.objects.path(state.digest) / page.file)
 
 
-def _where(url: str, home: Path) -> str:
+def _address(url: str, home: Path) -> str:
     """The address of a run's page, or the command that shows the local one."""
     from understudy.registry.server import for_people
 

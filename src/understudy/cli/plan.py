@@ -71,8 +71,8 @@ def plan(
         examples = training_examples(written.recipe) if counts_epochs else None
         with workers() as pool:
             local_gpus = gpus()
-            answered = partial(_answer, examples=examples, pool=pool, every=every, write=write)
-            answers = [answered(job, machine_for(job, hardware, rows, local_gpus)) for job in trainings]
+            plan_job = partial(_plan_job, examples=examples, pool=pool, every=every, write=write)
+            answers = [plan_job(job, machine_for(job, hardware, rows, local_gpus)) for job in trainings]
     except InputError as error:
         raise InputError(written.source.located(str(error))) from error
     requirements = run_requirements(written.recipe)
@@ -89,7 +89,7 @@ def plan(
     raise typer.Exit(0 if all(answer.fits for answer in answers) else 1)
 
 
-def _answer(
+def _plan_job(
     job: "Job", machine: "Machine", *, examples: int | None, pool: "Executor | None", every: bool, write: bool
 ) -> Answer:
     from understudy.plan.automatic import nearest
@@ -105,10 +105,10 @@ def _answer(
         degrees = nearest(job, ranked).degrees
     assert degrees is not None
     # Reuse the ranked estimate; zero1 and zero2 are not among the ranked sets of degrees.
-    estimates = {estimate.degrees: estimate for estimate in ranked.estimates} if ranked else {}
-    chosen = estimates.get(degrees) or estimated(job.planned, degrees, placement)
-    host, steps = host_memory(job, chosen, machine.hardware), steps_of(job.planned.train, examples)
-    return Answer(job, machine, steps, chosen, ranked if every else None, host, disk(job, chosen))
+    estimates = {ranked_estimate.degrees: ranked_estimate for ranked_estimate in ranked.estimates} if ranked else {}
+    estimate = estimates.get(degrees) or estimated(job.planned, degrees, placement)
+    host, steps = host_memory(job, estimate, machine.hardware), steps_of(job.planned.train, examples)
+    return Answer(job, machine, steps, estimate, ranked if every else None, host, disk(job, estimate))
 
 
 def _write(path: Path, answers: Sequence[Answer]) -> None:
@@ -170,22 +170,22 @@ def _run(requirements: "RunRequirements") -> dict[str, Any]:
     }
 
 
-def _estimate(chosen: "Estimate", *, has_times: bool) -> dict[str, Any]:
+def _estimate(estimate: "Estimate", *, has_times: bool) -> dict[str, Any]:
     seconds = {
-        "all": chosen.step,
-        "compute": chosen.compute,
-        "communication": chosen.communication,
-        "bubble": chosen.bubble,
+        "all": estimate.step,
+        "compute": estimate.compute,
+        "communication": estimate.communication,
+        "bubble": estimate.bubble,
     }
     return {
-        "degrees": chosen.degrees.model_dump(),
-        "fits": chosen.fits,
-        "memory_gib": chosen.memory,
-        "peak_bytes": chosen.traced.peak.bytes,
-        "peak_phase": chosen.traced.peak.phase,
-        "kinds_bytes": chosen.traced.peak.kinds,
-        "kept_bytes": chosen.traced.resident,
-        "checkpoint_bytes": chosen.traced.state,
-        "flops": chosen.traced.flops,
+        "degrees": estimate.degrees.model_dump(),
+        "fits": estimate.fits,
+        "memory_gib": estimate.memory,
+        "peak_bytes": estimate.traced.peak.bytes,
+        "peak_phase": estimate.traced.peak.phase,
+        "kinds_bytes": estimate.traced.peak.kinds,
+        "kept_bytes": estimate.traced.resident,
+        "checkpoint_bytes": estimate.traced.state,
+        "flops": estimate.traced.flops,
         "step_seconds": seconds if has_times else None,
     }

@@ -121,8 +121,8 @@ def _print_host(answer: Answer) -> None:
 
 def _print_disk(needed: "Disk") -> None:
     checkpoints = f"{needed.checkpoints} checkpoint{'s' * (needed.checkpoints > 1)} of {_size(needed.checkpoint)}"
-    stays = f"the model, {_size(needed.model)}, stays"
-    typer.echo(f"  disk      {_size(needed.most)} of the store at most, with {checkpoints}; {stays}")
+    model = f"the model, {_size(needed.model)}, stays"
+    typer.echo(f"  disk      {_size(needed.most)} of the store at most, with {checkpoints}; {model}")
 
 
 def print_run(requirements: "RunRequirements", length: int) -> None:
@@ -139,10 +139,10 @@ def print_trainings(answers: Sequence[Answer], *, control: bool) -> None:
     """Print the time and cost of all trainings, if there is an estimate for each."""
     hours = [answer.hours for answer in answers if answer.hours is not None]
     if len(hours) == len(answers):
-        more = "; the control, at most as long as distill, comes on top" if control else ""
+        control_note = "; the control, at most as long as distill, comes on top" if control else ""
         cost = sum(answer.cost for answer in answers)
-        paid = f", {cost:.2f} USD" if cost else ""
-        typer.echo(f"  trainings {_time(sum(hours))} one after another{paid}{more}")
+        price = f", {cost:.2f} USD" if cost else ""
+        typer.echo(f"  trainings {_time(sum(hours))} one after another{price}{control_note}")
 
 
 def _cache_text(cache: int | None, length: int) -> str:

@@ -41,8 +41,8 @@ def show(recipe: RecipePath, overrides: Overrides = None) -> None:
 def check(recipe: RecipePath, overrides: Overrides = None) -> None:
     """List all problems of a recipe on this machine, before anything is read or trained.
 
-    Model types and their settings, paths, modules of factories, the hub's answer, and whether the data can be enough
-    for the gate. `understudy run` asks the same before it begins. Exit codes: 0 nothing is wrong, 2 something is.
+    Model types and their settings, paths, modules of factories, the hub's response, and whether the data can be enough
+    for the gate. `understudy run` makes the same checks before it begins. Exit codes: 0 no problem, 2 a problem.
     """
     written, findings = checked(recipe, overrides or (), waits_for_hub=False)
     typer.echo(f"{recipe}: no errors found")
@@ -52,11 +52,11 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
         typer.echo(f"not checked: {item}")
     typer.echo("not checked: whether every record can be read; ingest does that, before any training")
     typer.echo("not checked: whether the models can be built from their values; tried before the first training")
-    for item in _named_of_models(written.recipe):
+    for item in _model_settings(written.recipe):
         typer.echo(f"not checked: {item}; tried before the first training")
 
 
-def _named_of_models(recipe: "Recipe") -> Iterator[str]:
+def _model_settings(recipe: "Recipe") -> Iterator[str]:
     """Settings about parts of a model, which can only be checked on a built model."""
     from understudy.recipe import degrees
     from understudy.recipe.learners import trainings
@@ -95,15 +95,15 @@ def checked(
     from understudy.recipe.file import Refused, read
     from understudy.steps.recipe_check import Here, findings
 
-    here = Here(not elsewhere, not elsewhere, search_path(path.parent), waits_for_hub and not elsewhere)
+    machine = Here(not elsewhere, not elsewhere, search_path(path.parent), waits_for_hub and not elsewhere)
     try:
         written = read(path, overrides)
     except Refused as refused:
-        further = findings(refused.partial, here).problems if refused.partial else ()
+        further = findings(refused.partial, machine).problems if refused.partial else ()
         # Refused values have their defaults there: only sections from the file itself are checked further.
-        more = [problem for problem in further if problem[0][1] in ("model", "source")]
-        raise refused.source.error([*refused.problems, *more]) from refused
-    all_findings = findings(written.recipe, here)
+        sections = [problem for problem in further if problem[0][1] in ("model", "source")]
+        raise refused.source.error([*refused.problems, *sections]) from refused
+    all_findings = findings(written.recipe, machine)
     if all_findings.problems:
         raise written.source.error(all_findings.problems)
     return written, all_findings

@@ -102,12 +102,12 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
     console.print(f"run {run.id} of {name}")
     try:
         search_path = _search_path(recipe, Path(name).parent)
-        with display(console, as_json, settings) as shown:
+        with display(console, as_json, settings) as progress:
             if _is_all_there(store, run, uri):
-                shown.update(_states(run, steps))
+                progress.update(_states(run, steps))
             else:
                 with _pipeline(run, uri, search_path) as pipeline:
-                    _follow(run, nodes(recipe), pipeline, shown, partial(console.print, markup=False))
+                    _follow(run, nodes(recipe), pipeline, progress, partial(console.print, markup=False))
     except _Evicted:
         _close_if_stopped(run, uri)
         raise
@@ -196,7 +196,7 @@ def _follow(
     run: "Run",
     graph: Sequence["Node"],
     pipeline: subprocess.Popen[bytes],
-    shown: "Display",
+    progress: "Display",
     report: Callable[[str], None],
 ) -> None:
     """Show the run until its pipeline ends. A first signal stops training at a checkpoint; others kill all steps."""
@@ -219,11 +219,11 @@ def _follow(
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         while pipeline.poll() is None:
-            shown.update(_states(run, steps))
+            progress.update(_states(run, steps))
             for line in run_log.new():
                 report(line)
             time.sleep(0.1)
-        shown.update(_states(run, steps))
+        progress.update(_states(run, steps))
     except _Evicted:
         _hand_over(pipeline)
         with suppress(OSError, SystemExit):  # an absent volume or a closed pipe must not change the exit code

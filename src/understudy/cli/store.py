@@ -90,21 +90,21 @@ def _objects(store: "Store") -> list[ObjectRow]:
         steps.setdefault(cached.digest, set()).add(cached.step)
     rows = []
     for digest in store.objects:
-        manifest, at = store.objects.manifest(digest), store.objects.path(digest).stat().st_mtime
+        manifest, created = store.objects.manifest(digest), store.objects.path(digest).stat().st_mtime
         made_by = sorted(steps.get(digest, ()))
         if manifest is None:
-            rows.append(ObjectRow(digest, "damaged", made_by, at, 0, 0))
+            rows.append(ObjectRow(digest, "damaged", made_by, created, 0, 0))
         else:
-            rows.append(ObjectRow(digest, manifest.kind, made_by, at, len(manifest.files), manifest.size))
+            rows.append(ObjectRow(digest, manifest.kind, made_by, created, len(manifest.files), manifest.size))
     return sorted(rows, key=lambda row: row.at)
 
 
 def _run(run: "Run") -> RunRow:
     facts, states = run.facts, run.states()
     code = run.exit_code
-    word = {None: "live" if run.is_live else "killed", 0: "done", 3: "rejected", 130: "stopped"}.get(code, "failed")
+    state = {None: "live" if run.is_live else "killed", 0: "done", 3: "rejected", 130: "stopped"}.get(code, "failed")
     steps = ", ".join(f"{state.step} {state.state}" for state in states)
-    return RunRow(run.id, facts.name, word, code, facts.started, steps, facts.tracking_uri)
+    return RunRow(run.id, facts.name, state, code, facts.started, steps, facts.tracking_uri)
 
 
 def _date(seconds: float) -> str:
@@ -150,14 +150,14 @@ def verify(
     """Read every byte of the objects and name changed and missing files."""
     settings: Settings = ctx.obj
     store = settings.open_store()
-    chosen = [store.objects.resolve(digest) for digest in digests or ()] or list(store.objects)
-    shown = watched(chosen, len(chosen), "reading")
-    problems = [problem for digest in shown for problem in store.objects.damage(digest, thorough=True)]
+    selected = [store.objects.resolve(digest) for digest in digests or ()] or list(store.objects)
+    progress = watched(selected, len(selected), "reading")
+    problems = [problem for digest in progress for problem in store.objects.damage(digest, thorough=True)]
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UnderstudyError(f"the store is damaged; the next run that needs these makes them again\n{listed}")
     if not settings.quiet:
-        print(f"{len(chosen)} {'object' if len(chosen) == 1 else 'objects'}, all bytes verified, no damage")
+        print(f"{len(selected)} {'object' if len(selected) == 1 else 'objects'}, all bytes verified, no damage")
 
 
 @app.command()
@@ -182,8 +182,8 @@ def push(ctx: typer.Context, digests: Digests, to: Annotated[str, typer.Option(h
 
     store = ctx.obj.open_store()
     for digest in [store.objects.resolve(prefix) for prefix in digests]:
-        sent = transfer.push(store, digest, to, lambda name: print(f"  {name}", file=sys.stderr))
-        print(f"{digest}: {size(sent)} sent")
+        bytes_sent = transfer.push(store, digest, to, lambda name: print(f"  {name}", file=sys.stderr))
+        print(f"{digest}: {size(bytes_sent)} sent")
 
 
 @app.command()

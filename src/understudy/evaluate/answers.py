@@ -95,10 +95,10 @@ def _completions(module: nn.Module, split: TestSplit, device: torch.device, tick
     """A model's completions, (documents, tokens); called on every rank, since a sharded model takes all of them."""
     if not isinstance(split, Documents):
         return np.zeros((0, 0))
-    chosen = _beginnings(split)
-    sequences = torch.from_numpy(split.first_inputs(chosen.documents, chosen.prompt_length)).to(device)
-    completions = np.zeros(chosen.shape)
-    for position in range(chosen.steps):
+    prompts = _beginnings(split)
+    sequences = torch.from_numpy(split.first_inputs(prompts.documents, prompts.prompt_length)).to(device)
+    completions = np.zeros(prompts.shape)
+    for position in range(prompts.steps):
         highest, next_tokens = module(sequences).logits[:, -1].float().max(dim=-1)
         completions[:, position] = next_tokens.double().masked_fill(highest.isnan(), torch.nan).cpu().numpy()
         sequences = torch.cat([sequences, next_tokens[:, None]], dim=1)

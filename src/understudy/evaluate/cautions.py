@@ -57,7 +57,7 @@ def _untested(confusion: Confusion | None) -> str:
     if confusion is None:
         return ""
     rows = zip(confusion["labels"], confusion["counts"], strict=True)
-    untested = [label for label, answers in rows if not sum(answers)]
+    untested = [label for label, predictions in rows if not sum(predictions)]
     if not untested:
         return ""
     listed = ", ".join([*untested[:SHOWN], *(["and more"] if len(untested) > SHOWN else [])])

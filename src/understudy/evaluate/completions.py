@@ -55,8 +55,8 @@ def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
     long_enough = (
         np.flatnonzero(tokens >= prompt_length + completion_length) if prompt_length else np.zeros(0, dtype=np.int64)
     )
-    chosen = np.linspace(0, len(long_enough) - 1, min(DOCUMENTS, len(long_enough))).astype(np.int64)
-    return Beginnings(long_enough[chosen], prompt_length, completion_length)
+    evenly_spaced = np.linspace(0, len(long_enough) - 1, min(DOCUMENTS, len(long_enough))).astype(np.int64)
+    return Beginnings(long_enough[evenly_spaced], prompt_length, completion_length)
 
 
 @dataclass(frozen=True)
@@ -85,26 +85,27 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
     tokenizer, end = Tokenizer.from_file(str(examples / "tokenizer.json")), int(facts["eos_id"])
     tokens = np.load(examples / "test.tokens.npy", mmap_mode="r")
     offsets = np.load(examples / "test.offsets.npy", mmap_mode="r")
-    chosen = beginnings(np.diff(offsets), facts["sequence_length"])
+    prompts = beginnings(np.diff(offsets), facts["sequence_length"])
 
-    def words(ids: FloatArray) -> str:
+    def decoded(ids: FloatArray) -> str:
         if np.isnan(ids).any():
             return "not measured"
-        until = np.flatnonzero(ids == end)
-        if len(until) and until[0] == 0:
+        ends = np.flatnonzero(ids == end)
+        if len(ends) and ends[0] == 0:
             return "(the text ends)"
-        visible = [int(token) for token in (ids[: until[0]] if len(until) else ids)]
+        visible = [int(token) for token in (ids[: ends[0]] if len(ends) else ids)]
         # Special tokens are shown: padding is not an end of text.
         text = tokenizer.decode(visible, skip_special_tokens=False)
         return printable_lines(text) or "(nothing that can be seen)"
 
     rows = []
-    for row, document in enumerate(chosen.documents):
+    for row, document in enumerate(prompts.documents):
         start = int(offsets[document])
-        prompt_end, until = start + chosen.prompt_length, start + chosen.prompt_length + chosen.completion_length
-        data = {"data": words(np.asarray(tokens[prompt_end:until], dtype=np.float64))}
-        models = {role: words(ids[row]) for role, ids in completions.items()}
+        prompt_end = start + prompts.prompt_length
+        completion_end = prompt_end + prompts.completion_length
+        data = {"data": decoded(np.asarray(tokens[prompt_end:completion_end], dtype=np.float64))}
+        models = {role: decoded(ids[row]) for role, ids in completions.items()}
         rows.append(
-            Completed(int(document), words(np.asarray(tokens[start:prompt_end], dtype=np.float64)), data | models)
+            Completed(int(document), decoded(np.asarray(tokens[start:prompt_end], dtype=np.float64)), data | models)
         )
     return rows

@@ -195,6 +195,7 @@ def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Di
 
 
 def _worth(difference: Difference, metric: MetricName, gate: Gate) -> Worth:
+    """The teacher's worth: the difference of student and control, with its interval."""
     form = METRICS[metric]
     observed, low, high = (
         form.show_difference(number) for number in (difference.observed, difference.low, difference.high)
@@ -237,39 +238,39 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
     return Rule("measured", passed=True, detail=detail)
 
 
-def _size(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
+def _size(models: Mapping[str, Any], limit: float, candidate: Candidate) -> Rule:
     candidate_bytes, teacher_bytes = (_number(_mapping(models.get(role)).get("bytes")) for role in (candidate, TEACHER))
     if not candidate_bytes or not teacher_bytes:
         return failed(
-            "size", most, f"the size of the {_missing(candidate, candidate_bytes, teacher_bytes)} was not measured"
+            "size", limit, f"the size of the {_missing(candidate, candidate_bytes, teacher_bytes)} was not measured"
         )
     sizes = f"{candidate} {candidate_bytes / 1e6:,.4g} MB, teacher {teacher_bytes / 1e6:,.4g} MB"
-    return _ratio("size", candidate_bytes / teacher_bytes, most, f"{sizes}; the ratio")
+    return _ratio("size", candidate_bytes / teacher_bytes, limit, f"{sizes}; the ratio")
 
 
-def _latency(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
+def _latency(models: Mapping[str, Any], limit: float, candidate: Candidate) -> Rule:
     times = [_mapping(_mapping(models.get(role)).get("latency")) for role in (candidate, TEACHER)]
     candidate_ms, teacher_ms = (_number(time.get("median_ms")) for time in times)
     ratio = _number(times[0].get("ratio_to_teacher"))
     if not candidate_ms or not teacher_ms:
         return failed(
-            "latency", most, f"the latency of the {_missing(candidate, candidate_ms, teacher_ms)} was not measured"
+            "latency", limit, f"the latency of the {_missing(candidate, candidate_ms, teacher_ms)} was not measured"
         )
     if not ratio:
-        return failed("latency", most, f"the {candidate}'s latency was not compared with the teacher's")
+        return failed("latency", limit, f"the {candidate}'s latency was not compared with the teacher's")
     medians = f"{candidate} {candidate_ms:,.4g} ms, teacher {teacher_ms:,.4g} ms"
-    return _ratio("latency", ratio, most, f"{medians}; the ratio, as the median of all rounds,")
+    return _ratio("latency", ratio, limit, f"{medians}; the ratio, as the median of all rounds,")
 
 
 def _missing(candidate: Candidate, candidate_value: float | None, teacher_value: float | None) -> str:
     return " and ".join(role for role, value in ((candidate, candidate_value), (TEACHER, teacher_value)) if not value)
 
 
-def _ratio(rule: str, ratio: float, most: float, description: str) -> Rule:
-    passed = ratio <= most
-    within = "within" if passed else "over"
-    detail = f"{rule.capitalize()}: {description} {ratio:.3f} is {within} the limit of {most:.3f}."
-    return Rule(rule, passed, detail, observed=ratio, threshold=most)
+def _ratio(rule: str, ratio: float, limit: float, description: str) -> Rule:
+    passed = ratio <= limit
+    position = "within" if passed else "over"
+    detail = f"{rule.capitalize()}: {description} {ratio:.3f} is {position} the limit of {limit:.3f}."
+    return Rule(rule, passed, detail, observed=ratio, threshold=limit)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

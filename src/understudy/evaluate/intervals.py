@@ -137,21 +137,21 @@ def ratio_interval(
     point, spread = (float(number) for number in ratio.value(sample))
     low, high = _resampled_ends(point, spread, *ratio.value(resamples), confidence)
     corrected = spread * math.sqrt(len(table) / (len(table) - 1))  # n - 1, as Student's t assumes
-    alike, effective = _alike_standard_error(ratio, table, weights, point)
-    for error, examples in ((corrected, len(table)), (alike, effective)):
+    uniform_error, effective = _uniform_standard_error(ratio, table, weights, point)
+    for error, examples in ((corrected, len(table)), (uniform_error, effective)):
         half = student_t(examples - 1, confidence) * error
         low, high = min(low, -half), max(high, half)
     # All ends are of the ratio itself and go through `shown` last: it is monotone, so they stay ends.
     lower, value, upper = (float(ratio.shown(np.array(point + step))) for step in (low, 0.0, high))
     slope = (float(ratio.shown(np.array(point + STEP))) - value) / STEP
-    return value, (lower, upper), slope * max(corrected, alike)
+    return value, (lower, upper), slope * max(corrected, uniform_error)
 
 
 def _resampled_ends(
-    point: float, spread: float, many: FloatArray, spreads: FloatArray, confidence: float
+    point: float, spread: float, points: FloatArray, spreads: FloatArray, confidence: float
 ) -> tuple[float, float]:
     """Distances from the value to the ends: on each side the farther of the percentile and the studentised end."""
-    distance = many - point
+    distance = points - point
     low, high = percentiles(distance, confidence)
     if spread == 0:  # all examples have one and the same ratio: there is nothing to divide by
         return low, high
@@ -196,7 +196,7 @@ def student_t(freedom: float, confidence: float) -> float:
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
-def _alike_standard_error(ratio: Ratio, table: FloatArray, weights: FloatArray, point: float) -> tuple[float, float]:
+def _uniform_standard_error(ratio: Ratio, table: FloatArray, weights: FloatArray, point: float) -> tuple[float, float]:
     """The standard error if all examples vary alike per prediction, and the effective number of examples."""
     columns, real = ratio.used, weights > 0
     parts, coefficients = table[:, columns], (ratio.numerator - point * ratio.denominator)[columns]

@@ -1,4 +1,4 @@
-"""Latency of all models, timed in turn in one process, so that a slowdown affects all alike.
+"""Latency of all models, timed in turn in one process.
 
 Every round times each model once and the next round starts with the next model, so that a throttled clock, a busy
 neighbour or a warm cache affects all alike. The latency is the median of the rounds; the gate uses the median of the

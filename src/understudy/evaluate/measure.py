@@ -5,10 +5,7 @@ compares example by example), and the results of each model that was not measure
 """
 
 import json
-import os
-import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +16,10 @@ from torch import nn
 from understudy.data.measured import TestSplit
 from understudy.errors import InputError
 from understudy.evaluate import answers
-from understudy.evaluate.answers import Results, by_role, full_precision
+from understudy.evaluate.answers import Results, by_role
 from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
-from understudy.evaluate.latency import WARM_UP, latency, rounds
+from understudy.evaluate.costs import Costs, hardware, inference_costs
+from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.loading import kind_of, load_models
 from understudy.evaluate.metrics import TARGETS, FloatArray, collects_answers, slice_metric
 from understudy.evaluate.reference import reference_teacher
@@ -31,7 +29,6 @@ from understudy.evaluate.splits import splits_by_role
 from understudy.evaluate.task import evaluated_task
 from understudy.evaluate.trivial import trivial_results
 from understudy.models.facts import Facts, read_facts
-from understudy.models.size import flops_per_example, parameter_count
 from understudy.models.trust import trusted_descriptions
 from understudy.models.weight_files import weight_bytes
 from understudy.parallel.peers import is_lost_peer
@@ -39,17 +36,6 @@ from understudy.recipe import EvaluatePrecision, Recipe
 from understudy.recipe.roles import STUDENT
 
 Progress = Callable[[float, float, str], None]
-
-
-@dataclass(frozen=True)
-class Costs:
-    """The cost of a model's inference."""
-
-    parameters: int
-    flops: int
-    """FLOP of one example."""
-    rounds: FloatArray
-    """Milliseconds of inference in each round, (n,)."""
 
 
 def measure(
@@ -92,18 +78,19 @@ def measure(
     size, labels = answers.batch_size(recipe.evaluate.batch_size, facts), len(facts.get("labels", ()))
     with splits_by_role(descriptions, examples, records, folder, recipe.evaluate.stride) as splits:
         _check_precision(modules, splits, target_device, recipe.evaluate.precision)
-        steps = _steps(progress, _batches(splits, size, earlier, models) + WARM_UP + recipe.evaluate.latency.repeats)
+        batches = _batch_count(splits, size, earlier, models) + WARM_UP + recipe.evaluate.latency.repeats
+        advance = _advance(progress, batches)
         results = _results(
-            modules, splits, earlier, size, labels, target_device, steps, share, collects_answers(recipe.task)
+            modules, splits, earlier, size, labels, target_device, advance, share, collects_answers(recipe.task)
         )
-        costs = _costs(modules, splits, recipe, target_device, lambda: steps(1), share)
+        costs = inference_costs(modules, splits, recipe, target_device, lambda: advance(1), share)
     if share.rank == 0:
         machine = hardware(target_device, recipe.evaluate.precision, share)
-        _keep(folder, results, earlier)
+        _write_results(folder, results, earlier)
         contents = _measures(
             models, digests, recipe, examples, splits[next(iter(recipe.all_teachers))], results, costs, machine
         )
-        _write(folder, *contents, trivial_results(examples))
+        _write_measures(folder, *contents, trivial_results(examples))
 
 
 def _check_precision(
@@ -126,9 +113,9 @@ def _check_precision(
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError) or is_lost_peer(error):
                 raise
-            words = " ".join(str(error).split())[:500]
+            message = " ".join(str(error).split())[:500]
             raise InputError(
-                f"evaluate.precision: bf16: the {role} does not compute in it ({words}); measure in fp32"
+                f"evaluate.precision: bf16: the {role} does not compute in it ({message}); measure in fp32"
             ) from error
 
 
@@ -148,7 +135,7 @@ def _measures(
         per_example[TARGETS] = evaluated_task(recipe.task).targets(examples, "test").astype(np.float64)
     qualities, groups = quality(per_example, list(models), recipe.metrics), _groups(split, examples, facts)
     teacher = reference_teacher(recipe, {role: qualities[role]["metrics"] for role in qualities})
-    speed = {
+    latencies = {
         role: latency(cost.rounds, costs[teacher].rounds, recipe.evaluate.latency.batch_size)
         for role, cost in costs.items()
     }
@@ -162,7 +149,7 @@ def _measures(
         "confidence": CONFIDENCE,
         "hardware": machine,
         "models": {
-            role: _model_measures(models[role], digests[role], qualities[role], costs[role], speed[role])
+            role: _model_measures(models[role], digests[role], qualities[role], costs[role], latencies[role])
             for role in models
         },
         "slices": slices(per_example, list(models), slice_metric(recipe.gate_metric), groups),
@@ -171,12 +158,14 @@ def _measures(
     return measures, per_example
 
 
-def _batches(splits: Mapping[str, TestSplit], size: int, earlier: Mapping[str, Results], roles: Iterable[str]) -> int:
+def _batch_count(
+    splits: Mapping[str, TestSplit], size: int, earlier: Mapping[str, Results], roles: Iterable[str]
+) -> int:
     """The number of batches to predict; a token of each completion counts as one."""
     return sum(answers.step_count(splits[role], size) for role in roles if role not in earlier)
 
 
-def _steps(progress: Progress, total: int) -> Callable[[int], None]:
+def _advance(progress: Progress, total: int) -> Callable[[int], None]:
     """A callback that reports a number of further batches as done."""
     done = 0
 
@@ -215,13 +204,13 @@ def _per_example(split: TestSplit, results: Mapping[str, Results]) -> dict[str, 
     return arrays
 
 
-def _keep(folder: Path, results: Mapping[str, Results], earlier: Mapping[str, Results]) -> None:
+def _write_results(folder: Path, results: Mapping[str, Results], earlier: Mapping[str, Results]) -> None:
     """Write the new results."""
     for role in results.keys() - earlier.keys():
         answers.write(folder, role, results[role])
 
 
-def _write(
+def _write_measures(
     folder: Path, measures: Measures, per_example: Mapping[str, FloatArray], trivial: Mapping[str, FloatArray]
 ) -> None:
     (folder / "measures.json").write_text(json.dumps(measures, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -242,58 +231,12 @@ def _model_measures(path: Path, digest: str, quality: Quality, costs: Costs, spe
     }
 
 
-def hardware(device: torch.device, kind: str, share: Share = WHOLE) -> Hardware:
-    """The machine and settings of the measurement."""
-    return {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "cpu": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "processes": share.spread.degrees.dp_shard if share.spread else 1,
-        "torch": torch.__version__,
-        "precision": kind,
-    }
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def _groups(split: TestSplit, examples: Path, facts: Facts) -> dict[str, NDArray[np.intp]]:
+    """The slices of the test split: its examples' indices by label, or by length."""
     task = evaluated_task(facts["task"])
     if task.LABELLED:
         return by_label(task.targets(examples, "test"), facts["labels"])
     return by_length(split.bytes, "bytes")
-
-
-def _costs(
-    modules: Mapping[str, nn.Module],
-    splits: Mapping[str, TestSplit],
-    recipe: Recipe,
-    device: torch.device,
-    tick: Callable[[], None],
-    share: Share,
-) -> dict[str, Costs]:
-    """Inference costs of all models, by role; empty on a rank that waits while the first one times them."""
-    settings = recipe.evaluate.latency
-
-    def tick_together() -> None:
-        if share.spread is None:  # waiting ranks have heartbeats, too
-            share.meet()
-        tick()
-
-    if share.rank and share.spread is None:
-        for _ in range(WARM_UP + settings.repeats):
-            tick_together()
-        return {}
-    inputs = {role: torch.from_numpy(splits[role].sample(settings.batch_size)).to(device) for role in modules}
-    flops = {role: flops_per_example(module, inputs[role]) for role, module in modules.items()}
-    with torch.inference_mode(), full_precision():
-        times = rounds(modules, inputs, settings.repeats, tick_together)
-    return {role: Costs(parameter_count(modules[role]), flops[role], times[role]) for role in modules}
 
 
 def _confusion(results: Results, labels: Sequence[str]) -> Confusion | None:

@@ -71,19 +71,19 @@ def predicted(
 ) -> Predicted:
     """A model's predictions for a batch; `labels` and `answers` are as in Scores."""
     logits = module(torch.from_numpy(batch.inputs).to(device)).logits
-    real = torch.from_numpy(batch.examples >= 0).to(device)
+    is_counted = torch.from_numpy(batch.examples >= 0).to(device)
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
     confusion = np.zeros((labels, labels), dtype=np.int64)
     if labels:
-        is_measured = (real & ~correct.isnan()).cpu().numpy()
-        answer = logits.argmax(dim=-1).cpu().numpy()
-        np.add.at(confusion, (batch.targets[is_measured], answer[is_measured]), 1)
-    chosen = None
+        is_measured = (is_counted & ~correct.isnan()).cpu().numpy()
+        labels_predicted = logits.argmax(dim=-1).cpu().numpy()
+        np.add.at(confusion, (batch.targets[is_measured], labels_predicted[is_measured]), 1)
+    collected = None
     if answers:
-        chosen = logits.argmax(dim=-1).double().masked_fill(correct.isnan(), torch.nan)[real].cpu().numpy()
-    nll, correct, confidence = (part[real].double() for part in (nll, correct, confidence))
+        collected = logits.argmax(dim=-1).double().masked_fill(correct.isnan(), torch.nan)[is_counted].cpu().numpy()
+    nll, correct, confidence = (part[is_counted].double() for part in (nll, correct, confidence))
     examples = batch.examples[batch.examples >= 0]
-    return Predicted(examples, nll.cpu().numpy(), correct.cpu().numpy(), confidence.cpu().numpy(), confusion, chosen)
+    return Predicted(examples, nll.cpu().numpy(), correct.cpu().numpy(), confidence.cpu().numpy(), confusion, collected)
 
 
 def predictions(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -166,7 +166,7 @@ class Bootstrap:
             smallest = smallest_detectable(float(differences.std(ddof=1)), confidence)
             return Difference(value - other_value, *percentiles(differences, confidence), smallest)
         if name == "accuracy" and self._is_binary(role) and self._is_binary(other):
-            return self._paired_answers(role, other, confidence)
+            return self._paired_accuracy(role, other, confidence)
         observed, ends, error = self._ratio(self._compared(metric, role, other), confidence)
         few = self.too_few(name, ends, confidence)
         return Difference(observed, *ends, smallest_detectable(error, confidence), few)
@@ -207,15 +207,15 @@ class Bootstrap:
 
     def _unseen(self, metric: Metric, confidence: float) -> float:
         """The largest difference of two models that agree on all examples: one that only the rarest label shows."""
-        least, most = metric.values
-        return (most - least) / len(self._label_counts) * least_score(int(self._label_counts.min()), confidence)
+        lowest, highest = metric.values
+        return (highest - lowest) / len(self._label_counts) * least_score(int(self._label_counts.min()), confidence)
 
     @cached_property
     def _label_counts(self) -> NDArray[np.intp]:
         """The number of examples of each label that has any."""
         return np.unique(self._per_example[TARGETS], return_counts=True)[1]
 
-    def _paired_answers(self, role: str, other: str, confidence: float) -> Difference:
+    def _paired_accuracy(self, role: str, other: str, confidence: float) -> Difference:
         """The difference in accuracy of two models on the same examples, with the score interval of a pair."""
         right = self._tables[role][:, 1] - self._tables[other][:, 1]
         wins, losses = int(np.sum(right > 0)), int(np.sum(right < 0))
@@ -284,8 +284,8 @@ def resampled_sums(table: FloatArray, resamples: int = RESAMPLES, seed: int = SE
     chunk = max(1, CELLS // rows)
     for start in range(0, resamples, chunk):
         draws = min(chunk, resamples - start)
-        chosen = generator.integers(0, rows, size=(draws, rows)) + np.arange(draws)[:, None] * rows
-        counts = np.bincount(chosen.ravel(), minlength=draws * rows).reshape(draws, rows)
+        drawn = generator.integers(0, rows, size=(draws, rows)) + np.arange(draws)[:, None] * rows
+        counts = np.bincount(drawn.ravel(), minlength=draws * rows).reshape(draws, rows)
         with np.errstate(invalid="ignore", over="ignore"):
             sums[start : start + draws] = counts.astype(np.float64) @ table
     return sums

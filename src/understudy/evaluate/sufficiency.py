@@ -25,7 +25,7 @@ def shortfalls(task: RecipeTask, metric: MetricName, gate: Gate, examples: int) 
     elif metric != "accuracy" and gate.minimum == 0:
         yield ("gate", "minimum"), f"no model reaches 0 by {metric}; ask for more"
     if task.LABELLED and metric == "accuracy":
-        yield from _answers(gate, examples, task.NOUN)
+        yield from _accuracy_shortfalls(gate, examples, task.NOUN)
         return
     least = least_examples(gate.confidence)
     if examples < least:
@@ -90,19 +90,22 @@ def too_rare(counts: Mapping[str, int], confidence: float, noun: str) -> str:
     )
 
 
-def _answers(gate: Gate, examples: int, noun: str) -> Iterator[Shortfall]:
+def _accuracy_shortfalls(gate: Gate, examples: int, noun: str) -> Iterator[Shortfall]:
     """The shortfalls for accuracy, where each example is right or wrong."""
     level = f"at a confidence of {100 * gate.confidence:g} %"
     if gate.margin > 0 and examples < (least := least_answers(gate.margin, gate.confidence)):
         loss = f"a loss of more than {100 * gate.margin:g} points"
-        why = f"{examples} test {noun}s cannot rule out {loss} {level}, not even "
-        yield ("gate", "margin"), f"{why}for a student that answers all of them as the teacher does: {_it_takes(least)}"
+        reason = f"{examples} test {noun}s cannot rule out {loss} {level}, not even "
+        yield (
+            ("gate", "margin"),
+            f"{reason}for a student that answers all of them as the teacher does: {_it_takes(least)}",
+        )
     if gate.minimum is None or gate.minimum >= 1:
         return
     least = max(least_answers(1 - gate.minimum, gate.confidence), least_examples(gate.confidence))
     if examples < least:
-        why = f"{examples} test {noun}s cannot show an accuracy of {100 * gate.minimum:g} % {level}, not even "
-        yield ("gate", "minimum"), f"{why}for a student that is always right: {_it_takes(least)}"
+        reason = f"{examples} test {noun}s cannot show an accuracy of {100 * gate.minimum:g} % {level}, not even "
+        yield ("gate", "minimum"), f"{reason}for a student that is always right: {_it_takes(least)}"
 
 
 def _it_takes(least: int) -> str:

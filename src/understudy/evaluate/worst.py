@@ -70,7 +70,7 @@ def _wrong(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list
     student, teacher = per_example["student.nll"], per_example["teacher.nll"]
     return [
         replace(
-            _shown(examples, facts, number),
+            _example(examples, facts, number),
             label=_shortened(str(facts["labels"][int(truth[number])])),
             student=_chance(float(student[number])),
             teacher=_chance(float(teacher[number])),
@@ -87,7 +87,7 @@ def _largest_gaps(examples: Path, facts: Facts, per_example: Mapping[str, Any]) 
         gaps = (student - teacher) / np.maximum(length, 1)
     return [
         replace(
-            _shown(examples, facts, number),
+            _example(examples, facts, number),
             student=_bits(float(student[number] / length[number])),
             teacher=_bits(float(teacher[number] / length[number])),
         )
@@ -95,7 +95,7 @@ def _largest_gaps(examples: Path, facts: Facts, per_example: Mapping[str, Any]) 
     ]
 
 
-def _shown(examples: Path, facts: Facts, number: int) -> Example:
+def _example(examples: Path, facts: Facts, number: int) -> Example:
     content = evaluated_task(facts["task"]).shown(examples, facts, number)
     if isinstance(content, str):
         return Example(number, text=_shortened(content))
@@ -124,8 +124,8 @@ def _png(image: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    shown = printable_lines(text)
-    return shown if len(shown) <= LETTERS else f"{shown[:LETTERS]} …"
+    printable = printable_lines(text)
+    return printable if len(printable) <= LETTERS else f"{printable[:LETTERS]} …"
 
 
 def _chance(nll: float) -> str:

@@ -46,14 +46,14 @@ class HiddenStatesObjective(TeacherObjective):
         from understudy.objectives.objective import ModuleObjective
 
         (name,) = self.names(tuple(context.teachers))
-        (chosen,), shapes = self.chosen(tuple(context.teachers)), context.teachers[name]
+        (teacher_index,), shapes = self.chosen(tuple(context.teachers)), context.teachers[name]
         pairs = self._pairs(len(context.student.hidden_states) - 1, len(shapes.hidden_states) - 1)
         projections = nn.ModuleList()
-        for at, (student_layer, teacher_layer) in enumerate(pairs):
+        for index, (student_layer, teacher_layer) in enumerate(pairs):
             student_positions, student_width = _shape(
-                context.student, student_layer, STUDENT, f"{context.path}.layers[{at}]"
+                context.student, student_layer, STUDENT, f"{context.path}.layers[{index}]"
             )
-            teacher_positions, teacher_width = _shape(shapes, teacher_layer, TEACHER, f"{context.path}.layers[{at}]")
+            teacher_positions, teacher_width = _shape(shapes, teacher_layer, TEACHER, f"{context.path}.layers[{index}]")
             if student_positions != teacher_positions:
                 raise InputError(
                     f"{context.path}: the student's layer {student_layer} has {student_positions} positions, and the "
@@ -61,7 +61,7 @@ class HiddenStatesObjective(TeacherObjective):
                     "(for images: of patches)"
                 )
             projections.append(nn.Linear(student_width, teacher_width, bias=False))
-        return ModuleObjective(partial(distance, pairs=pairs, chosen=chosen), projections=projections)
+        return ModuleObjective(partial(distance, pairs=pairs, chosen=teacher_index), projections=projections)
 
     def _pairs(self, student: int, teacher: int) -> tuple[Pair, ...]:
         """The pairs of layers of models of these depths."""

@@ -146,8 +146,8 @@ def objective(sections: Sequence[ObjectiveSection], context: Context) -> Objecti
     """
     parts = []
     with _seeded(context.seed):
-        for at, section in enumerate(sections):
-            built = cast(_Builds, section).build(replace(context, path=f"{context.path}[{at}]"))
+        for index, section in enumerate(sections):
+            built = cast(_Builds, section).build(replace(context, path=f"{context.path}[{index}]"))
             built.extras = section.requirements.extras
             parts.append((section.weight, built))
     return weighted(parts)

@@ -143,7 +143,7 @@ class _Summed(torch.autograd.Function):
         """The sum, a scalar; the gradients are computed here, multiplied by `scale`."""
         total = torch.zeros((), device=states.device, dtype=full_precision(states.dtype))
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        # In fp32 at least, whatever the parameters' type: many small numbers are added up.
+        # In fp32 at least, whatever the parameters' type: the sums have many small terms.
         sums = [torch.zeros_like(parameter, dtype=full_precision(parameter.dtype)) for parameter in trained]
         states_gradient = torch.empty_like(states)
         for piece in pieces:

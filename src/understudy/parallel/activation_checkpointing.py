@@ -72,12 +72,12 @@ def _selective_contexts() -> Contexts:
 
 
 def _contexts(block: nn.Module, make: Callable[[], Contexts]) -> Contexts:
-    first, again = make()
-    return first, _again(block, again)
+    forward, recomputation = make()
+    return forward, _recomputing(block, recomputation)
 
 
 @contextmanager
-def _again(block: nn.Module, context: AbstractContextManager[Any]) -> Iterator[None]:
+def _recomputing(block: nn.Module, context: AbstractContextManager[Any]) -> Iterator[None]:
     with unchanged_buffers(block), context:
         yield
 
@@ -93,8 +93,8 @@ class _Policy:
         if operation in ATTENTION:
             return CheckpointPolicy.MUST_SAVE
         if operation in PRODUCTS:  # counted separately in forward pass and recomputation, so that both decide alike
-            again = bool(context.is_recompute)
-            self._products[again] += 1
-            if self._products[again] % 2:
+            recomputes = bool(context.is_recompute)
+            self._products[recomputes] += 1
+            if self._products[recomputes] % 2:
                 return CheckpointPolicy.MUST_SAVE
         return CheckpointPolicy.PREFER_RECOMPUTE

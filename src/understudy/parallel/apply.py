@@ -161,13 +161,13 @@ class Spread:
             self._compress(copies, self._compression)
         return copies
 
-    def _compress(self, copies: DistributedDataParallel, chosen: Compression) -> None:
+    def _compress(self, copies: DistributedDataParallel, compression: Compression) -> None:
         group = self.meshes.replicate.get_group()
-        if chosen.rank is None:
-            hook = {"fp16": fp16_compress_hook, "bf16": bf16_compress_hook}[chosen.type]
+        if compression.rank is None:
+            hook = {"fp16": fp16_compress_hook, "bf16": bf16_compress_hook}[compression.type]
             copies.register_comm_hook(group, hook)
             return
-        power = PowerSGD(chosen.rank, group)
+        power = PowerSGD(compression.rank, group)
         copies.register_comm_hook(power, PowerSGD.__call__)
         self.rank_states.append(power)
 

@@ -69,12 +69,12 @@ def layout(model: nn.Module, inputs: Tensor, path: str) -> Layout:
         )
     outer_modules = list(_outermost(model, set(model_blocks), path))
     calls, total = _watched(model, inputs, (*model_blocks, *outer_modules))
-    _check_outputs([(module, answer) for module, _, answer, _ in calls if module in outer_modules], names, path)
+    _check_outputs([(module, output) for module, _, output, _ in calls if module in outer_modules], names, path)
     order = [module for module, *_ in calls]
     _check(model_blocks, outer_modules, order, [call for call in calls if call[0] in model_blocks], names, path)
     modules_after = order[order.index(model_blocks[-1]) + 1 :]
     costs_by_module = {module: cost for module, _, _, cost in calls}
-    outputs = {module: _output_of(answer) for module, _, answer, _ in calls}
+    outputs = {module: _output_of(output) for module, _, output, _ in calls}
     hidden = outputs[model_blocks[0]]
     assert hidden is not None
     costs = tuple(costs_by_module[block] for block in model_blocks)
@@ -119,8 +119,8 @@ class _Watch:
         yield module.register_forward_pre_hook(lambda *_: self._since.append(self.counter.get_total_flops()))
         yield module.register_forward_hook(self._called)
 
-    def _called(self, module: nn.Module, inputs: Any, answer: Any) -> None:
-        self.calls.append((module, inputs, answer, self.counter.get_total_flops() - self._since.pop()))
+    def _called(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self.calls.append((module, inputs, output, self.counter.get_total_flops() - self._since.pop()))
 
 
 def _outermost(module: nn.Module, model_blocks: set[nn.Module], path: str) -> Iterator[nn.Module]:
@@ -148,8 +148,8 @@ def _check(
     path: str,
 ) -> None:
     fits = [block for block, *_ in chain] == list(model_blocks) and all(
-        isinstance(answer, Tensor) and inputs and inputs[0] is answer
-        for (_, _, answer, _), (_, inputs, _, _) in pairwise(chain)
+        isinstance(output, Tensor) and inputs and inputs[0] is output
+        for (_, _, output, _), (_, inputs, _, _) in pairwise(chain)
     )
     if not fits:
         raise InputError(
@@ -175,8 +175,8 @@ def _check_outputs(outputs: Sequence[tuple[nn.Module, Any]], names: dict[nn.Modu
             )
 
 
-def _output_of(answer: Any) -> OutputSpec | None:
-    return OutputSpec(tuple(answer.shape), answer.dtype) if isinstance(answer, Tensor) else None
+def _output_of(output: Any) -> OutputSpec | None:
+    return OutputSpec(tuple(output.shape), output.dtype) if isinstance(output, Tensor) else None
 
 
 def boundaries(model_layout: Layout, stages: int, path: str) -> list[range]:

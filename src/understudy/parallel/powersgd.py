@@ -49,17 +49,17 @@ class PowerSGD(Stateful):
     def _average(self, number: int, matrices: list[Tensor], gradients: Sequence[Tensor]) -> None:
         """Algorithm 1 of the paper, in place; its first all-reduce includes the uncompressed gradients."""
         uncompressed = [tensor for tensor in gradients if not self._saves(tensor)]
-        products = [matrix @ self._right(f"{number}.{at}", matrix) for at, matrix in enumerate(matrices)]
+        products = [matrix @ self._right(f"{number}.{index}", matrix) for index, matrix in enumerate(matrices)]
         self._sum([*products, *uncompressed])
         for tensor in uncompressed:
             tensor.div_(self._group.size())
         products = [torch.linalg.qr(tensor)[0] for tensor in products]
         right = [matrix.T @ tensor for matrix, tensor in zip(matrices, products, strict=True)]
         self._sum(right)
-        for at, (matrix, tensor, factor) in enumerate(zip(matrices, products, right, strict=True)):
+        for index, (matrix, tensor, factor) in enumerate(zip(matrices, products, right, strict=True)):
             factor.div_(self._group.size())
             torch.mm(tensor, factor.T, out=matrix)
-            self._state[f"{number}.{at}"] = factor
+            self._state[f"{number}.{index}"] = factor
 
     def _right(self, name: str, matrix: Tensor) -> Tensor:
         """The initial right factor: the previous step's, at first a random one, the same on all ranks."""
@@ -70,10 +70,10 @@ class PowerSGD(Stateful):
     def _sum(self, tensors: Sequence[Tensor]) -> None:
         """All-reduce tensors in place, in one message."""
         if tensors:
-            sent = torch.cat([tensor.flatten() for tensor in tensors])
-            dist.all_reduce(sent, group=self._group)
+            message = torch.cat([tensor.flatten() for tensor in tensors])
+            dist.all_reduce(message, group=self._group)
             for tensor, position in zip(tensors, _positions(tensors), strict=True):
-                tensor.copy_(sent[position].view_as(tensor))
+                tensor.copy_(message[position].view_as(tensor))
 
     def _saves(self, gradient: Tensor) -> bool:
         """Whether two factors are smaller than the gradient."""

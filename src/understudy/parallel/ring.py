@@ -55,22 +55,22 @@ class _Ring(torch.autograd.Function):
             old_weight, part_weight = ((old - combined).exp()[..., None] for old in (sums[:, :, rows], part_sums))
             output[:, :, rows] = output[:, :, rows] * old_weight + part * part_weight
             sums[:, :, rows] = combined
-        answer = output.to(query.dtype)
-        ctx.save_for_backward(query, keys_values, answer, sums)
+        attention = output.to(query.dtype)
+        ctx.save_for_backward(query, keys_values, attention, sums)
         ctx.arguments = group, scale
-        return answer
+        return attention
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """Exact gradients: given the log-sum-exp over all positions, the parts' gradients add up to the whole."""
-        query, keys_values, answer, sums = ctx.saved_tensors
+        query, keys_values, attention, sums = ctx.saved_tensors
         group, scale = ctx.arguments
         query_gradient = torch.zeros_like(query, dtype=torch.float32)
         keys_values_gradient = torch.zeros_like(keys_values, dtype=torch.float32)
         for hop, received in enumerate(_rotate(keys_values, group)):
             rows, columns = _visible(hop, group, query.shape[2])
             part_query, part_output, part_gradient = (
-                tensor[:, :, rows].contiguous() for tensor in (query, answer, gradient)
+                tensor[:, :, rows].contiguous() for tensor in (query, attention, gradient)
             )
             key, value = _for_heads(received[..., columns, :], query.shape[1])
             part_sums = sums[:, :, rows].contiguous()

@@ -263,11 +263,11 @@ class Stage(nn.Module):
         """
         passing, micro_batch = self._passing, self.parts[part]
         passing.examples, passing.received = len(micro_batch.inputs), received[0] if received else None
-        read = micro_batch.read if self.is_last else lambda _: torch.zeros(())
+        reduce = micro_batch.read if self.is_last else lambda _: torch.zeros(())
         with micro_batch.context():
-            answer: Tensor = self.model(micro_batch.inputs, **micro_batch.placed, reduce=read)
+            result: Tensor = self.model(micro_batch.inputs, **micro_batch.placed, reduce=reduce)
         sent, passing.sent, passing.received = passing.sent, None, None
         if self.is_last:
-            return answer
+            return result
         assert sent is not None, "the placeholder after the stage's last block has stored it"
         return sent.to(self.sends)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from understudy.models.facts import keeps_apart, predicts_tokens
 from understudy.parallel.heads import HEADS
-from understudy.plan.trace import Planned
+from understudy.plan.planned import Planned
 from understudy.recipe import AXES, Degrees
 from understudy.recipe.training_rules import degree_conflicts
 
@@ -20,7 +20,7 @@ def _factorings(number: int, count: int) -> Iterator[tuple[int, ...]]:
         return
     for first in range(1, number + 1):
         if number % first == 0:
-            yield from ((first, *others) for others in _factorings(number // first, count - 1))
+            yield from ((first, *further) for further in _factorings(number // first, count - 1))
 
 
 def refusal(planned: Planned, degrees: Degrees, per_node: int) -> str | None:

@@ -18,9 +18,11 @@ from understudy.objectives.objective import extras_of
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import boundaries
 from understudy.parallel.pipeline import homes
+from understudy.plan.layouts import layout_with
 from understudy.plan.ledger import Kind, Peak
-from understudy.plan.repeated import Further
-from understudy.plan.trace import Planned, Traced, laid_out, traces
+from understudy.plan.planned import Planned
+from understudy.plan.repeated import BlockIncrement
+from understudy.plan.trace import Traced, traces
 from understudy.recipe import Degrees, Lora
 from understudy.recipe.roles import section_of
 
@@ -105,19 +107,20 @@ def deep_traces(
         return traces(planned, degrees, device, precision)
 
     model = student_depth.cut(planned.model, FEW * stages)
-    cut = {name: found.cut(planned.teachers[name], FEW) for name, found in teacher_depths.items() if found}
+    deep = {name: teacher_depth for name, teacher_depth in teacher_depths.items() if teacher_depth}
+    cut = {name: teacher_depth.cut(planned.teachers[name], FEW) for name, teacher_depth in deep.items()}
     teachers = {**planned.teachers, **cut}
     shallow = traces(replace(planned, model=model, teachers=teachers), degrees, device, precision, even=True)
-    above = {name: found.blocks - FEW for name, found in teacher_depths.items() if found}
+    further = {name: teacher_depth.blocks - FEW for name, teacher_depth in deep.items()}
     return [
-        _on_line(
-            start,
+        _extrapolated(
+            few_blocks,
             [
-                (start.student_block, share / per_rank - FEW),
-                *((start.teacher_blocks[name], count) for name, count in above.items()),
+                (few_blocks.student_block, share / per_rank - FEW),
+                *((few_blocks.teacher_blocks[name], count) for name, count in further.items()),
             ],
         )
-        for start, share in zip(shallow, _shares(planned, degrees, student_depth), strict=True)
+        for few_blocks, share in zip(shallow, _shares(planned, degrees, student_depth), strict=True)
     ]
 
 
@@ -126,31 +129,35 @@ def _shares(planned: Planned, degrees: Degrees, model_depth: Depth) -> list[int]
     if degrees.pp == 1:
         return [model_depth.blocks]
     ranks = homes(planned.train.pipeline, degrees.pp)
-    models = laid_out(replace(planned, model=model_depth.cut(planned.model, FEW)), degrees)
-    whole = replace(models, blocks=models.blocks[:1] * model_depth.blocks, costs=models.costs[:1] * model_depth.blocks)
+    shallow = layout_with(replace(planned, model=model_depth.cut(planned.model, FEW)), degrees)
+    count = model_depth.blocks
+    full = replace(shallow, blocks=shallow.blocks[:1] * count, costs=shallow.costs[:1] * count)
     shares = Counter[int]()
-    for rank, part in zip(ranks, boundaries(whole, len(ranks), planned.settings.train_path), strict=True):
+    for rank, part in zip(ranks, boundaries(full, len(ranks), planned.settings.train_path), strict=True):
         shares[rank] += len(part)
     return [shares[rank] for rank in range(degrees.pp)]
 
 
-def _on_line(start: Traced, further: Sequence[tuple[Further, float]]) -> Traced:
-    """The trace `start`, plus each increment times its number of further blocks."""
+def _extrapolated(shallow: Traced, increments: Sequence[tuple[BlockIncrement, float]]) -> Traced:
+    """A shallow model's trace, plus each increment times its number of further blocks."""
 
-    def number(first: int, added: Iterable[int]) -> int:
-        return round(first + sum(more * times for more, (_, times) in zip(added, further, strict=True)))
+    def total(value: int, added: Iterable[int]) -> int:
+        return round(value + sum(more * times for more, (_, times) in zip(added, increments, strict=True)))
 
-    every = dict.fromkeys([*start.peak.kinds, *(kind for more, _ in further for kind in more.kinds)])
+    all_kinds = dict.fromkeys([*shallow.peak.kinds, *(kind for more, _ in increments for kind in more.kinds)])
     kinds: dict[Kind, int] = {
-        kind: number(start.peak.kinds.get(kind, 0), (more.kinds[kind] for more, _ in further)) for kind in every
+        kind: total(shallow.peak.kinds.get(kind, 0), (more.kinds[kind] for more, _ in increments)) for kind in all_kinds
     }
     ordered = dict(sorted(kinds.items(), key=lambda item: -item[1]))
     return Traced(
-        peak=Peak(number(start.peak.bytes, (more.kinds.total() for more, _ in further)), start.peak.phase, ordered),
-        resident=number(start.resident, (more.resident for more, _ in further)),
-        flops=number(start.flops, (more.flops for more, _ in further)),
+        peak=Peak(
+            total(shallow.peak.bytes, (more.kinds.total() for more, _ in increments)), shallow.peak.phase, ordered
+        ),
+        resident=total(shallow.resident, (more.resident for more, _ in increments)),
+        flops=total(shallow.flops, (more.flops for more, _ in increments)),
         traffic={
-            which: number(size, (more.traffic[which] for more, _ in further)) for which, size in start.traffic.items()
+            collective: total(size, (more.traffic[collective] for more, _ in increments))
+            for collective, size in shallow.traffic.items()
         },
-        state=number(start.state, (more.state for more, _ in further)),
+        state=total(shallow.state, (more.state for more, _ in increments)),
     )

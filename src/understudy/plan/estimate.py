@@ -60,24 +60,24 @@ def estimate(
         per_node: processes on each node.
         precision: of matrix products: bf16, fp16 or fp32.
     """
-    most = max(traced, key=lambda rank: rank.peak.bytes)
-    memory = most.peak.bytes / GIB
+    fullest = max(traced, key=lambda rank: rank.peak.bytes)
+    memory = fullest.peak.bytes / GIB
     if hardware.is_gpu:
         memory *= 1 + FRAGMENTED
     memory += process_overhead(hardware)
     speed = hardware.tflops.get(precision, hardware.tflops["fp32"]) * TERA * EFFICIENCY
     compute = max(rank.flops for rank in traced) / speed
-    hidden, exposed = _seconds(most, hardware, per_node)
+    hidden, exposed = _seconds(fullest, hardware, per_node)
     if (
         degrees.dp_replicate > 1 and not degrees.shards and not train.diloco
     ):  # DiLoCo's replicas sync once in many steps
-        hidden += _all_reduce(most, degrees, hardware, per_node)
+        hidden += _all_reduce(fullest, degrees, hardware, per_node)
     exposed += max(0.0, hidden - compute)
     count = train.gradient_accumulation_steps
-    waits = (degrees.pp - 1) / (count * train.pipeline.stages_per_rank)
-    bubble = compute * waits
+    waiting_share = (degrees.pp - 1) / (count * train.pipeline.stages_per_rank)
+    bubble = compute * waiting_share
     return Estimate(
-        degrees, most, memory, memory <= hardware.memory, compute, exposed, bubble, compute + exposed + bubble
+        degrees, fullest, memory, memory <= hardware.memory, compute, exposed, bubble, compute + exposed + bubble
     )
 
 

@@ -14,8 +14,8 @@ from understudy.plan.expected import facts_of
 from understudy.plan.hardware import Hardware
 from understudy.plan.lower_bounds import OUTER, moments
 from understudy.plan.placeholders import PlaceholderExamples, description_of, tokens_of
+from understudy.plan.planned import Planned
 from understudy.plan.ranking import Placement
-from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Recipe, Resources, degrees
 from understudy.recipe.roles import section_of
 

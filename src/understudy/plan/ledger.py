@@ -112,33 +112,33 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         self._cache = OperationCache(mode) if mode else None
-        plain, find_shapes = torch.UntypedStorage.resize_, ShardingPropagator._propagate_tensor_meta_non_cached
+        resize_storage, find_shapes = torch.UntypedStorage.resize_, ShardingPropagator._propagate_tensor_meta_non_cached
         send_gradients = FSDPParamGroup.post_backward
 
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
-            answer = plain(storage, size)
+            result = resize_storage(storage, size)
             if (serial := self._serial.get(storage._cdata)) is not None:
                 self._kinds[serial] = "communication"
                 self._change(serial, self._rounded(size))
-            return answer
+            return result
 
         @wraps(find_shapes)
-        def unseen(*args: Any, **named: Any) -> Any:
+        def find_unrecorded(*args: Any, **kwargs: Any) -> Any:
             with _disable_current_modes():
-                return find_shapes(*args, **named)
+                return find_shapes(*args, **kwargs)
 
         @wraps(send_gradients)
-        def in_block(group: FSDPParamGroup, *args: Any, **named: Any) -> Any:
+        def in_block(group: FSDPParamGroup, *args: Any, **kwargs: Any) -> Any:
             before, self.block = self.block, self.block_of.get(group.modules[0])
             try:
-                return send_gradients(group, *args, **named)
+                return send_gradients(group, *args, **kwargs)
             finally:
                 self.block = before
 
         with (
             patch.object(FSDPParamGroup, "post_backward", in_block),
             patch.object(torch.UntypedStorage, "resize_", resize),
-            patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen),
+            patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", find_unrecorded),
             self,
         ):
             yield
@@ -166,7 +166,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = self._cache.of(func, args, kwargs) if self._cache else func(*args, **kwargs)
+        result = self._cache.run(func, args, kwargs) if self._cache else func(*args, **kwargs)
         if func.namespace in SENDING and func is not WAIT:
             self._count_traffic(func, args, result)
         if (count := flop_registry.get(func._overloadpacket)) is not None:
@@ -211,14 +211,14 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def peak(self) -> Peak:
         """The peak of memory since forget()."""
         sizes: dict[int, int] = {}
-        total = most = at = 0
+        total = most = position = 0
         for number, (serial, size, _, _) in enumerate(self._changes):
             total += size - sizes.get(serial, 0)
             sizes[serial] = size
             if total > most:
-                most, at = total, number
+                most, position = total, number
         sizes.clear()
-        sizes |= {serial: size for serial, size, _, _ in self._changes[: at + 1]}
+        sizes |= {serial: size for serial, size, _, _ in self._changes[: position + 1]}
         kinds: Counter[Kind] = Counter()
         blocks: defaultdict[Block, Counter[Kind]] = defaultdict(Counter)
         for serial, size in sizes.items():
@@ -226,7 +226,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 kinds[self._kinds[serial]] += size
                 if block := self._blocks[serial]:
                     blocks[block][self._kinds[serial]] += size
-        phase, within = self._changes[at][2:] if self._changes else (self.phase, self.block)
+        phase, within = self._changes[position][2:] if self._changes else (self.phase, self.block)
         return Peak(most, phase, dict(kinds.most_common()), within, dict(blocks))
 
     def _enter(self, tensor: Tensor, func: Any) -> None:
@@ -266,10 +266,10 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _count_traffic(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Count a collective's input or output, whichever is larger: a rank's input to an all-gather is only a part."""
         tensors = [tensor for tensor in tree_leaves((args, result)) if isinstance(tensor, Tensor)]
-        which = func._schema.name.rpartition("::")[2], _ranks(args)
+        collective = func._schema.name.rpartition("::")[2], _ranks(args)
         size = max((tensor.nbytes for tensor in tensors), default=0)
-        self.traffic[which] += size
-        self.work[self.block].traffic[which] += size
+        self.traffic[collective] += size
+        self.work[self.block].traffic[collective] += size
 
 
 def _ranks(args: tuple[Any, ...]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 Key = tuple[Any, ...]
 PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 """Types of numbers and settings that may be part of a key."""
-AGAIN = (torch.Tag.inplace_view, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+UNCACHED = (torch.Tag.inplace_view, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Tags of operations that are never cached."""
 WRITING = {"aten", "fsdp"}
 """Namespaces of operations that may return None because they write into their inputs."""
@@ -58,8 +58,8 @@ class OperationCache:
         self._mode = mode
         self._attributes: dict[torch.device, dict[str, Any]] = {}
 
-    def of(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The result of an operation."""
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The result of an operation: cached, or computed."""
         tensors: list[FakeTensor] = []
         if torch._C._get_dispatch_mode(MODE) is not self._mode:
             return func(*args, **kwargs)
@@ -85,7 +85,7 @@ class OperationCache:
 
     def _entry(self, func: Any, result: Any, tensors: list[FakeTensor]) -> Entry | None:
         kind, several = type(result), type(result) in (tuple, list)
-        if any(tag in func.tags for tag in AGAIN):
+        if any(tag in func.tags for tag in UNCACHED):
             return None
         if result is None and func.namespace in WRITING:
             return kind, ()
@@ -117,9 +117,10 @@ class OperationCache:
         if storage_index is not None and len(storages) < len(tensors):
             return None  # inputs share a storage; next time it may view another one
         like = Like(shape, stride, offset, tensor.dtype, tensor.fake_device, tensor.is_inference(), storage_index)
-        again = self._restore(like, tensors)
-        alike = again.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
-        return like if alike and torch._C._dispatch_key_set(again) == torch._C._dispatch_key_set(tensor) else None
+        restored = self._restore(like, tensors)
+        has_same_size = restored.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+        has_same_keys = torch._C._dispatch_key_set(restored) == torch._C._dispatch_key_set(tensor)
+        return like if has_same_size and has_same_keys else None
 
     def _restore(self, like: Like, tensors: list[FakeTensor]) -> Tensor:
         if like.inference == torch.is_inference_mode_enabled():

@@ -23,10 +23,10 @@ def few_pieces(ledger: Ledger) -> Iterator[None]:
     Args:
         ledger: of the trace.
     """
-    every, every_row = States.pieces, fused.row_blocks
+    all_pieces, all_rows = States.pieces, fused.row_blocks
 
-    def few(states: States) -> Iterator[slice]:
-        pieces = list(every(states))
+    def three_pieces(states: States) -> Iterator[slice]:
+        pieces = list(all_pieces(states))
         left_out = max(0, len(pieces) - FEW)
         counts = list[Count]()
         for piece in [*pieces[:2], pieces[-1]] if left_out else pieces:
@@ -36,7 +36,7 @@ def few_pieces(ledger: Ledger) -> Iterator[None]:
             yield piece
 
     def first_rows(logits: Tensor) -> Iterator[slice]:
-        return iter(list(every_row(logits))[:1])
+        return iter(list(all_rows(logits))[:1])
 
-    with patch.object(States, "pieces", few), patch.object(fused, "row_blocks", first_rows):
+    with patch.object(States, "pieces", three_pieces), patch.object(fused, "row_blocks", first_rows):
         yield

@@ -28,7 +28,8 @@ class Need:
     """Lower bound of a job's memory on all of its nodes together."""
 
     job: str
-    of: str
+    tensors: str
+    """In words."""
     bytes: int
 
 
@@ -42,26 +43,27 @@ def refuse_small_pods(recipe: Recipe) -> None:
         InputError: a node has too little memory; the message has both numbers.
     """
     limited = {job: settings for job, settings in recipe.resources.by_job.items() if settings.memory}
-    for need in _needs(recipe, limited) if limited else ():
+    for need in _largest_needs(recipe, limited) if limited else ():
         resources = limited[need.job]
         needed, available = need.bytes // resources.nodes, int(amount(resources.memory or "0"))
         if needed > available:
             raise InputError(
-                f"resources.{need.job}.memory: {resources.memory} are {available / GIB:.2f} GiB, and {need.of} take "
-                f"{needed / GIB:.2f} GiB on each node, without anything else; give it more, or take more nodes"
+                f"resources.{need.job}.memory: {resources.memory} are {available / GIB:.2f} GiB, and "
+                f"{need.tensors} take {needed / GIB:.2f} GiB on each node, without anything else; "
+                "give it more, or take more nodes"
             )
 
 
-def _needs(recipe: Recipe, limited: dict[str, Resources]) -> list[Need]:
+def _largest_needs(recipe: Recipe, limited: dict[str, Resources]) -> list[Need]:
     """The largest need of each job."""
     largest: dict[str, Need] = {}
-    for need in _each(recipe, limited):
+    for need in _needs(recipe, limited):
         if need.job not in largest or need.bytes > largest[need.job].bytes:
             largest[need.job] = need
     return list(largest.values())
 
 
-def _each(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
+def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
     facts, nodes = _fewest(recipe), trainings(recipe)
     sizes = {path: _bytes(model, facts, path) for path, model in recipe.models.items()}
     for node in nodes:

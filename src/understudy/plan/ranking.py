@@ -17,7 +17,7 @@ from understudy.plan.choices import all_degrees, refusal, suited
 from understudy.plan.depth import Depths, deep_traces, depths
 from understudy.plan.estimate import Estimate, estimate
 from understudy.plan.hardware import Hardware
-from understudy.plan.trace import Planned
+from understudy.plan.planned import Planned
 from understudy.recipe import Degrees
 from understudy.train.precision import BESIDE_FLOAT8, PRECISIONS
 
@@ -78,7 +78,7 @@ def estimated(planned: Planned, degrees: Degrees, placement: Placement, model_de
 
 
 def ranking(
-    planned: Planned, placement: Placement, pool: Executor | None = None, watched: Watched = lambda answers, _: answers
+    planned: Planned, placement: Placement, pool: Executor | None = None, watched: Watched = lambda results, _: results
 ) -> Ranking:
     """Rank all sets of degrees for a training.
 
@@ -86,7 +86,7 @@ def ranking(
         planned: the training.
         placement: the hardware.
         pool: processes that trace, if there are ENOUGH sets; see workers().
-        watched: wraps the iterator over the given number of answers, to show progress.
+        watched: wraps the iterator over the given number of results, to show progress.
     """
     refused, candidates = [], []
     for factors in all_degrees(placement.nodes * placement.processes):
@@ -98,15 +98,15 @@ def ranking(
             candidates.append(degrees)
     estimates, groups = [], families(candidates)
     mapped = pool.map if pool and len(candidates) >= ENOUGH else map
-    answers = watched(
+    results = watched(
         chain.from_iterable(mapped(partial(_estimates, planned, placement, depths(planned)), groups)), len(candidates)
     )
-    answered = dict(zip((degrees for family in groups for degrees in family), answers, strict=True))
+    by_degrees = dict(zip((degrees for family in groups for degrees in family), results, strict=True))
     for degrees in candidates:
-        if isinstance(answer := answered[degrees], Estimate):
-            estimates.append(answer)
+        if isinstance(result := by_degrees[degrees], Estimate):
+            estimates.append(result)
         else:
-            refused.append((degrees, answer))
+            refused.append((degrees, result))
     estimates.sort(
         key=lambda estimate: (not estimate.fits, estimate.step if estimate.fits else estimate.memory, estimate.memory)
     )
@@ -120,8 +120,8 @@ def families(candidates: Iterable[Degrees]) -> list[list[Degrees]]:
     """
     groups: dict[tuple[object, ...], list[Degrees]] = {}
     for degrees in candidates:
-        alike = degrees.pp, degrees.cp, degrees.tp, degrees.cp_comm_type
-        groups.setdefault(alike, []).append(degrees)
+        computation = degrees.pp, degrees.cp, degrees.tp, degrees.cp_comm_type
+        groups.setdefault(computation, []).append(degrees)
     return sorted(groups.values(), key=lambda family: (-family[0].pp, -len(family)))
 
 
@@ -155,7 +155,7 @@ def workers() -> Iterator[Executor | None]:
 
 
 def _quiet(*_: Any) -> None:
-    """Trace on one core, and without warnings: a process reports by its answers alone."""
+    """Trace on one core, and without warnings: a process reports by its results alone."""
     import logging
 
     torch.set_num_threads(1)

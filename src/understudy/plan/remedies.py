@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from understudy.errors import InputError
 from understudy.plan.choices import refusal
 from understudy.plan.estimate import Estimate, process_overhead
+from understudy.plan.planned import Planned
 from understudy.plan.ranking import Placement, estimated
-from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Train
 
 PARTS = (2, 4, 8)
@@ -45,13 +45,13 @@ def _changes(train: Train, current: Degrees) -> Iterator[tuple[str, Train, Degre
         if train.batch_size % (count * current.readers):
             continue
         for spread, degrees in spreads:
-            for again in (False, True):
+            for recomputes in (False, True):
                 changes = [f"gradient_accumulation_steps: {count}"] * (times > 1)
                 changes += [spread] * bool(spread)
-                changes += ["activation_checkpointing: full"] * again
-                if changes and not (again and train.activation_checkpointing == "full"):
+                changes += ["activation_checkpointing: full"] * recomputes
+                if changes and not (recomputes and train.activation_checkpointing == "full"):
                     changed: dict[str, object] = {"gradient_accumulation_steps": count}
-                    changed |= {"activation_checkpointing": "full"} if again else {}
+                    changed |= {"activation_checkpointing": "full"} if recomputes else {}
                     yield " and ".join(changes), train.model_copy(update=changed), degrees
 
 
@@ -60,8 +60,8 @@ def _in_shards(degrees: Degrees) -> Iterator[tuple[str, Degrees]]:
     if degrees.dp_replicate > 1 or degrees.zero_stage < 3:
         changes = {"dp_replicate": 1, "dp_shard": degrees.dp_replicate * degrees.dp_shard, "zero_stage": 3}
         shards = degrees.model_copy(update=changes)
-        alone = shards.world_size == shards.dp_shard
-        yield ("strategy: fsdp" if alone else f"dp_shard: {shards.dp_shard} for dp_replicate"), shards
+        is_fsdp = shards.world_size == shards.dp_shard
+        yield ("strategy: fsdp" if is_fsdp else f"dp_shard: {shards.dp_shard} for dp_replicate"), shards
 
 
 def lacking(planned: Planned, miss: Estimate, placement: Placement) -> str:
@@ -70,8 +70,8 @@ def lacking(planned: Planned, miss: Estimate, placement: Placement) -> str:
     message = f"{miss.degrees} takes {miss.memory:.2f} GiB of {available:.1f}, {miss.memory - available:.2f} too many"
     if (fixed := process_overhead(placement.hardware)) >= available:
         return f"{message}; CUDA and NCCL alone are assumed to take {fixed:.2f} a process: take GPUs with more memory"
-    most = max(miss.traced.peak.kinds, key=lambda kind: miss.traced.peak.kinds[kind])
-    message += f", mostly for {most}"
+    largest = max(miss.traced.peak.kinds, key=lambda kind: miss.traced.peak.kinds[kind])
+    message += f", mostly for {largest}"
     if fix := remedy(planned, miss, placement):
         return f"{message}; it fits with {fix.change} ({fix.estimate.memory:.2f} GiB)"
     enough = "neither smaller micro-batches, nor shards, nor activation checkpointing is enough"

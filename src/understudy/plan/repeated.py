@@ -17,7 +17,7 @@ from understudy.plan.ledger import Block, Kind, Ledger, Peak
 
 
 @dataclass(frozen=True)
-class Further:
+class BlockIncrement:
     """The increment for one more block on a rank."""
 
     kinds: Counter[Kind] = field(default_factory=Counter)
@@ -29,13 +29,13 @@ class Further:
     flops: int = 0
     traffic: Counter[tuple[str, tuple[int, ...]]] = field(default_factory=Counter)
 
-    def __add__(self, other: "Further") -> "Further":
-        return Further(
-            self.kinds + other.kinds,
-            self.resident + other.resident,
-            self.state + other.state,
-            self.flops + other.flops,
-            self.traffic + other.traffic,
+    def __add__(self, addend: "BlockIncrement") -> "BlockIncrement":
+        return BlockIncrement(
+            self.kinds + addend.kinds,
+            self.resident + addend.resident,
+            self.state + addend.state,
+            self.flops + addend.flops,
+            self.traffic + addend.traffic,
         )
 
 
@@ -59,9 +59,9 @@ class Repeated:
             self._ledger.assign((self._list, number), _tensors_of(block, tensors))
             self._ledger.assign((self._list, number), (w.grad for w in block.parameters() if w.grad is not None))
 
-    def further(
+    def increment(
         self, peak: Peak, between: Peak, state: Mapping[Any, Mapping[str, Any]] | None, times: float
-    ) -> Further:
+    ) -> BlockIncrement:
         """The increment for one more block.
 
         Args:
@@ -72,7 +72,7 @@ class Repeated:
         """
         work = self._ledger.work[self._list, 1]
         weights = [] if state is None else [*self._blocks[1].parameters(), *_tensors_of(self._blocks[1], state)]
-        return Further(
+        return BlockIncrement(
             self._waiting(peak),
             between.blocks.get((self._list, 1), Counter[Kind]()).total(),
             sum(local_tensor(tensor).nbytes for tensor in weights),
@@ -85,18 +85,18 @@ class Repeated:
 
         One block at a time may also hold tensors that are gathered ahead or still being sent: the minimum has none.
         """
-        last, at = len(self._blocks) - 1, None
+        last, running = len(self._blocks) - 1, None
         if peak.within and peak.within[0] == self._list:
-            at = peak.within[1]
-        if at is None:
-            among = range(1, last)
-        elif at > last / 2:
-            among = range(at)
+            running = peak.within[1]
+        if running is None:
+            numbers = range(1, last)
+        elif running > last / 2:
+            numbers = range(running)
         else:
-            among = range(at + 1, last + 1)
-        waiting = [peak.blocks.get((self._list, number), Counter[Kind]()) for number in among]
-        kinds = {kind for each in waiting for kind in each}
-        return Counter({kind: min(each[kind] for each in waiting) for kind in kinds})
+            numbers = range(running + 1, last + 1)
+        waiting = [peak.blocks.get((self._list, number), Counter[Kind]()) for number in numbers]
+        kinds = {kind for block_kinds in waiting for kind in block_kinds}
+        return Counter({kind: min(block_kinds[kind] for block_kinds in waiting) for kind in kinds})
 
 
 def _watch(block: nn.Module, name: Block, ledger: Ledger) -> None:

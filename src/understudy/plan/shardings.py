@@ -23,21 +23,21 @@ _remembered: dict[Any, OutputSharding] = {}
 @contextmanager
 def remembered_shardings() -> Iterator[None]:
     """Within the context, shardings are reused for meshes of the same shape."""
-    find = ShardingPropagator.propagate_op_sharding_non_cached
+    find_sharding = ShardingPropagator.propagate_op_sharding_non_cached
 
-    @wraps(find)
+    @wraps(find_sharding)
     def propagate(self: ShardingPropagator, schema: OpSchema) -> OutputSharding:
         meshes: list[DeviceMesh] = []
         key = (schema.op, dist.get_world_size(), _key((schema.args_schema, schema.kwargs_schema), meshes))
         try:
             sharding = _remembered.get(key)
         except TypeError:  # an unhashable argument
-            return find(self, schema)
+            return find_sharding(self, schema)
         if len(meshes) != 1:  # several may be parts of one another
-            return find(self, schema)
+            return find_sharding(self, schema)
         if sharding is None:
-            sharding = _remembered[key] = find(self, schema)
-        return cast("OutputSharding", _on(meshes[0], sharding))
+            sharding = _remembered[key] = find_sharding(self, schema)
+        return cast("OutputSharding", _on_mesh(meshes[0], sharding))
 
     with patch.object(ShardingPropagator, "propagate_op_sharding_non_cached", propagate):
         yield
@@ -60,21 +60,23 @@ def _key(value: Any, meshes: list[DeviceMesh]) -> Any:
     return type(value), value
 
 
-def _on(mesh: DeviceMesh, value: Any) -> Any:
+def _on_mesh(mesh: DeviceMesh, value: Any) -> Any:
     """A result on another mesh."""
     if isinstance(value, DTensorSpec):
         order = None if value.use_strided_shard_as_shard_order else value.shard_order
         options: Any = order, value.use_strided_shard_as_shard_order
         return DTensorSpec(mesh, value.placements, value.tensor_meta, *options)
     if isinstance(value, OpSchema):
-        return OpSchema(value.op, _on(mesh, value.args_schema), _on(mesh, value.kwargs_schema), value.schema_info)
+        return OpSchema(
+            value.op, _on_mesh(mesh, value.args_schema), _on_mesh(mesh, value.kwargs_schema), value.schema_info
+        )
     if isinstance(value, OutputSharding):
-        needs = value.needs_redistribute, value.use_val_from_redistribute_schema
-        return OutputSharding(_on(mesh, value.output_spec), _on(mesh, value.redistribute_schema), *needs)
+        flags = value.needs_redistribute, value.use_val_from_redistribute_schema
+        return OutputSharding(_on_mesh(mesh, value.output_spec), _on_mesh(mesh, value.redistribute_schema), *flags)
     if isinstance(value, DeviceMesh):
         return mesh
     if type(value) in (tuple, list):
-        return type(value)(_on(mesh, item) for item in value)
+        return type(value)(_on_mesh(mesh, item) for item in value)
     if type(value) is dict:
-        return {name: _on(mesh, item) for name, item in value.items()}
+        return {name: _on_mesh(mesh, item) for name, item in value.items()}
     return value

@@ -52,12 +52,12 @@ def _no_processes(world_size: int, rank: int) -> Iterator[None]:
 @contextmanager
 def _real_meshes() -> Iterator[None]:
     """Give device meshes that fully_shard creates within the context real tensors of ranks."""
-    plain = DeviceMesh.__init__
+    original_init = DeviceMesh.__init__
 
-    @wraps(plain)
+    @wraps(original_init)
     def init(self: DeviceMesh, *args: Any, **kwargs: Any) -> None:
         with unset_fake_temporarily():
-            plain(self, *args, **kwargs)
+            original_init(self, *args, **kwargs)
 
     with patch.object(DeviceMesh, "__init__", init):
         yield

@@ -15,9 +15,9 @@ from understudy.recipe.objectives import Extra
 from understudy.train.naming import check_names
 from understudy.train.shapes import check_shapes
 
-_tried: dict[str, OutputShapes] = {}
+_shapes: dict[str, OutputShapes] = {}
 """Shapes of models that passed, by their description, examples, extras and tensor plan, as JSON."""
-_named: set[str] = set()
+_checked_names: set[str] = set()
 """Trainings whose names passed: description, named parameters, and the objective's, as JSON."""
 
 
@@ -47,13 +47,13 @@ def try_model(
     """
     split = train if spread.degrees.tp > 1 and spread.degrees.pp == 1 else None
     key = json.dumps([description, examples.facts, sorted(extras), split and [split.tensor_plan]], sort_keys=True)
-    if key not in _tried:
+    if key not in _shapes:
         path = f"{section}.model"
         model = uninitialized_model(description, path)
         if split:
             model = spread.over_ranks(model, split.tensor_plan, f"{section}.train", NONE)
-        _tried[key] = check_shapes(model, examples, description, spread.device, path, extras)
-    return _tried[key]
+        _shapes[key] = check_shapes(model, examples, description, spread.device, path, extras)
+    return _shapes[key]
 
 
 def try_names(description: Description, wrapped_objective: nn.Module, train: Train, section: str) -> None:
@@ -68,9 +68,9 @@ def try_names(description: Description, wrapped_objective: nn.Module, train: Tra
     Raises:
         InputError: the training names parts that the model lacks.
     """
-    named = train.optimizer.no_decay, train.lora and train.lora.model_dump()
+    names = train.optimizer.no_decay, train.lora and train.lora.model_dump()
     parameters = [name for name, _ in wrapped_objective.named_parameters()]
-    key = json.dumps([description, named, parameters], sort_keys=True)
-    if key not in _named and any(named):
+    key = json.dumps([description, names, parameters], sort_keys=True)
+    if key not in _checked_names and any(names):
         check_names(uninitialized_model(description, f"{section}.model"), wrapped_objective, train, f"{section}.train")
-        _named.add(key)
+        _checked_names.add(key)

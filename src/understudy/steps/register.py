@@ -61,7 +61,8 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
 def _register(work: Work) -> None:
     from understudy.registry.champion import champion
     from understudy.registry.recorder import close_dead
-    from understudy.registry.register import Submission, is_registered, register
+    from understudy.registry.register import is_registered, register
+    from understudy.registry.submission import Submission
     from understudy.steps.served import can_be_proved, prove
 
     submission = Submission(

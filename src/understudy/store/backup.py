@@ -1,7 +1,7 @@
 """Backup of a store to a vault, and restore: references to objects are read first and restored last.
 
-Objects never change, and a reference to one is written after it. So whatever runs meanwhile, a backup has the object
-of each of its finished steps, unless gc removed it, and then the step is done again. Work in progress is left out: its
+Objects never change, and a reference to one is written after it. So a backup made during runs has the object of
+each of its finished steps, unless gc removed it, and then the step is done again. Work in progress is left out: its
 checkpoints change, and without them a training begins anew.
 """
 
@@ -119,7 +119,7 @@ def _objects(vault: Vault, snapshot: Snapshot) -> Mapping[str, list[Entry]]:
     objects: dict[str, list[Entry]] = {}
     paths = by_path(snapshot)
     for entry in snapshot.entries:
-        if any(str(above) in paths for above in PurePosixPath(entry.path).parents) or not _fits(entry.path):
+        if any(str(parent) in paths for parent in PurePosixPath(entry.path).parents) or not _fits(entry.path):
             raise vault.changed(snapshot.name, f"its path {entry.path!r} is too long, or lies below another file")
         if match := OBJECT.fullmatch(entry.path):
             objects.setdefault(match[2], []).append(entry)

@@ -18,7 +18,7 @@ from understudy.store.lease import is_held
 from understudy.store.store import Store
 
 YOUNG = 3600.0  # seconds in which an object may still be on its way into the step cache
-SETTLED = 60.0  # seconds in which another gc may still be checking what it moved to the trash
+SETTLED = 60.0  # seconds in which another gc may still be checking an object that it moved to the trash
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def _renamed(path: Path) -> float:
 
 def _last_written(work: Path) -> float:
     """The last change below a folder; the folder itself changes with every check of its lease."""
-    itself, *below = [_changed(status) for status in _statuses(work)] or [math.inf]
-    return max(below, default=itself)
+    own_change, *changes_below = [_changed(status) for status in _statuses(work)] or [math.inf]
+    return max(changes_below, default=own_change)
 
 
 def _changed(status: os.stat_result) -> float:

@@ -38,15 +38,15 @@ def push(store: Store, digest: str, url: str, report: Tell) -> int:
         raise UnderstudyError(f"{damage[0]}; a damaged object is not sent: run its recipe again to make it again")
     manifest = store.objects.manifest(digest)
     assert manifest is not None
-    sent, source, bucket = 0, store.objects.path(digest), Bucket(url)
+    bytes_sent, source, bucket = 0, store.objects.path(digest), Bucket(url)
     for name, size, _ in manifest.files:
         if bucket.size(_path(digest, name)) != size:
             report(name)
             bucket.put(source / name, _path(digest, name))
-            sent += size
-    if sent or _manifest(bucket, digest) is None:
+            bytes_sent += size
+    if bytes_sent or _manifest(bucket, digest) is None:
         bucket.put(source / MANIFEST, _path(digest, MANIFEST))
-    return sent
+    return bytes_sent
 
 
 def pull(store: Store, digest: str, url: str, report: Tell) -> int:

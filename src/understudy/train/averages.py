@@ -19,15 +19,15 @@ class Averages:
     """The EMA of the weights that an optimiser trains.
 
     Args:
-        chosen: the optimiser, with its initial state.
+        optimizer: the optimiser, with its initial state.
         decay: the decay after many steps; it is smaller at first.
     """
 
-    def __init__(self, chosen: Optimizer, decay: float) -> None:
+    def __init__(self, optimizer: Optimizer, decay: float) -> None:
         self._decay = decay
-        self._optimizer = chosen
+        self._optimizer = optimizer
         for parameter in self._parameters():
-            chosen.state[parameter][NAME] = parameter.detach().clone()
+            optimizer.state[parameter][NAME] = parameter.detach().clone()
 
     def update(self, step: int) -> None:
         """Update the EMA after a step, counted from 0; the first ones count more, as in TensorFlow."""

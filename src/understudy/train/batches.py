@@ -67,14 +67,14 @@ def check_batches(
         if is_filled_up and any(isinstance(module, _BatchNorm) for module in model.modules()):
             raise InputError(
                 f"{path}.train.batch_size: {len(examples):,} examples do not fill every micro-batch of a pipeline "
-                f"with {width}, and the model's BatchNorm would count what fills them up; take a batch_size that "
+                f"with {width}, and the model's BatchNorm would count the padding; take a batch_size that "
                 "divides their number, or another strategy"
             )
-        words = _refuses_one(model, examples) if min(sizes) == 1 else ""
-    if words:
+        error = _error_with_one(model, examples) if min(sizes) == 1 else ""
+    if error:
         raise InputError(
             f"{path}.train.batch_size: in a part of a batch one example is alone "
-            f"({_sum(train, len(examples), degrees)}), and the model cannot learn from one ({words}); "
+            f"({_division(train, len(examples), degrees)}), and the model cannot learn from one ({error}); "
             f"{_fix(train, len(examples), degrees, device)}"
         )
 
@@ -95,34 +95,35 @@ def _chunks(size: int, count: int) -> set[int]:
     return {min(width, size - start) for start in range(0, size, width)}
 
 
-def _refuses_one(model: nn.Module, examples: Examples) -> str:
+def _error_with_one(model: nn.Module, examples: Examples) -> str:
     """The model's error if it trains on two examples but not on one; otherwise empty."""
-    if not (words := _failure(model, examples, 1)):
+    if not (error := _error_with(model, examples, 1)):
         return ""
-    return "" if _failure(model, examples, 2) else words
+    return "" if _error_with(model, examples, 2) else error
 
 
-def _failure(model: nn.Module, examples: Examples, count: int) -> str:
+def _error_with(model: nn.Module, examples: Examples, count: int) -> str:
     inputs, _ = examples.batch(np.zeros(count, dtype=np.int64))
     training = model.training
     try:
         with torch.no_grad(), unchanged_buffers(model):
             model.train()(inputs)
-    except ERRORS as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    except ERRORS as raised:
+        return f"{type(raised).__name__}: {' '.join(str(raised).split())[:200]}"
     finally:
         model.train(training)
     return ""
 
 
-def _sum(train: Train, examples: int, degrees: Degrees) -> str:
+def _division(train: Train, examples: int, degrees: Degrees) -> str:
+    """The division of the examples into batches and their parts, in words."""
     parts, readers = train.gradient_accumulation_steps, degrees.readers
-    cut = [f"{parts} micro-batches"] * (parts > 1) + [f"{readers} processes"] * (readers > 1)
+    divisors = [f"{parts} micro-batches"] * (parts > 1) + [f"{readers} processes"] * (readers > 1)
     batches, remainder = divmod(examples, train.batch_size)
     return (
         f"{examples:,} = {batches:,} x {train.batch_size:,} + {remainder:,}"
-        + ", each in " * bool(cut)
-        + " x ".join(cut)
+        + ", each in " * bool(divisors)
+        + " x ".join(divisors)
     )
 
 

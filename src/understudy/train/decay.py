@@ -27,7 +27,7 @@ def exempt(model: nn.Module, objective: nn.Module, patterns: Sequence[str], path
     Raises:
         InputError: a pattern matches no parameter of the whole model.
     """
-    parameters = _own(model, objective)
+    parameters = _local_parameters(model, objective)
     names: list[list[str]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(names, [name for name, _ in parameters])
     _refuse_unmatched(patterns, [name for part in names for name in part], path)
@@ -40,15 +40,17 @@ def check_patterns(model: nn.Module, objective: nn.Module, patterns: Sequence[st
     Raises:
         InputError: a pattern matches no parameter.
     """
-    _refuse_unmatched(patterns, [name for name, _ in _own(model, objective)], path)
+    _refuse_unmatched(patterns, [name for name, _ in _local_parameters(model, objective)], path)
 
 
-def _own(model: nn.Module, objective: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    parameters = [(name.removeprefix("net."), parameter) for name, parameter in _named(model)]
-    return parameters + [(f"objective.{name}", parameter) for name, parameter in _named(objective)]
+def _local_parameters(model: nn.Module, objective: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """This rank's parameters, by the names that patterns match."""
+    parameters = [(name.removeprefix("net."), parameter) for name, parameter in _with_all_names(model)]
+    return parameters + [(f"objective.{name}", parameter) for name, parameter in _with_all_names(objective)]
 
 
-def _named(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+def _with_all_names(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+    """A module's parameters; tied ones come once for each of their names."""
     return unwrapped(module).named_parameters(remove_duplicate=False)
 
 

@@ -83,7 +83,9 @@ def check_teacher(teacher: Teacher, facts: Facts, spread: Spread, path: str) -> 
 
 
 def _check(evaluate: Evaluate, facts: Facts, spread: Spread, path: str) -> None:
-    between_documents, within_document = (_influence(evaluate, facts, spread, apart=apart) for apart in (True, False))
+    between_documents, within_document = (
+        _influence(evaluate, facts, spread, has_documents=has_documents) for has_documents in (True, False)
+    )
     if within_document == 0:
         raise InputError(
             f"{path}: the model's outputs do not depend on earlier tokens before it is trained, so a test cannot "
@@ -96,20 +98,21 @@ def _check(evaluate: Evaluate, facts: Facts, spread: Spread, path: str) -> None:
         )
 
 
-def _influence(evaluate: Evaluate, facts: Facts, spread: Spread, *, apart: bool) -> float:
-    """The distance (L2) of the outputs for a sequence's second half when the first half's tokens change; the same on
-    every rank.
+def _influence(evaluate: Evaluate, facts: Facts, spread: Spread, *, has_documents: bool) -> float:
+    """The influence of a sequence's first half on the outputs for its second half, the same on every rank.
+
+    It is the distance (L2) of these outputs when the first half's tokens change.
 
     Args:
         evaluate: gives the outputs at the masked positions.
         facts: of the examples.
         spread: the distribution over ranks.
-        apart: whether the halves are two documents.
+        has_documents: whether the halves are two documents.
     """
     length, half = facts["sequence_length"], facts["sequence_length"] // 2
     index = torch.arange(length, device=spread.device)[None]
     second = index >= half
-    positions = torch.where(second, index - half, index) if apart else None
+    positions = torch.where(second, index - half, index) if has_documents else None
     tokens = index % facts["vocab_size"]
     changed = torch.where(second, tokens, (tokens + 1) % facts["vocab_size"])
     before, after = (evaluate(inputs, second, positions) for inputs in (tokens, changed))

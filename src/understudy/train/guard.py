@@ -37,7 +37,7 @@ class Mark(TypedDict):
     """Training rolled back to just before this step; the number of batches passed over up to here."""
 
 
-class Kept(TypedDict):
+class GuardState(TypedDict):
     """The guard's state in a checkpoint."""
 
     losses: list[float]
@@ -56,7 +56,7 @@ class Guard:
     def __init__(self, settings: Settings, copies: int) -> None:
         self._settings, self._copies = settings, copies
         self._losses: deque[float] = deque(maxlen=WINDOW)
-        self._skipped = self._row = 0
+        self._skipped = self._skipped_in_a_row = 0
         self._reason = ""
         self._back: int | None = None
         self._rollbacks = 0
@@ -66,12 +66,12 @@ class Guard:
     @property
     def is_calm(self) -> bool:
         """Whether the last step was taken."""
-        return self._row == 0
+        return self._skipped_in_a_row == 0
 
     @property
-    def gives_up(self) -> bool:
+    def must_roll_back(self) -> bool:
         """Whether to stop skipping steps and roll back."""
-        return self._row >= self._settings.rollback_after
+        return self._skipped_in_a_row >= self._settings.rollback_after
 
     def allows(self, step: int, loss: Tensor, norm: Tensor) -> bool:
         """Whether to take a step. Collective: call it on every rank.
@@ -89,12 +89,12 @@ class Guard:
         self._reason = self._objection(mean_loss, mean_norm)
         if not self._reason:
             self._losses.append(mean_loss)
-            self._row = 0
+            self._skipped_in_a_row = 0
             return True
         self._skipped += 1
-        self._row += 1
-        if self._row == 1:
-            _say("step %d is skipped: %s", step, self._reason)
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row == 1:
+            _warn("step %d is skipped: %s", step, self._reason)
         return False
 
     def _objection(self, loss: float, norm: float) -> str:
@@ -110,7 +110,7 @@ class Guard:
             return ""
         return f"its loss is {loss:.4g}, and the median of the last {len(self._losses)} is {usual:.4g}"
 
-    def go_back(self, step: int, back: int, state: Kept) -> None:
+    def go_back(self, step: int, back: int, state: GuardState) -> None:
         """Continue from a checkpoint, without the batches since.
 
         Args:
@@ -125,14 +125,14 @@ class Guard:
         self._back = back
         if self._rollbacks > ROLLBACKS:
             raise UnderstudyError(
-                f"at step {step}, {self._row} in a row were skipped ({self._reason}), and training went back to step "
-                f"{back} {ROLLBACKS} times already. {advice(infinite='inf' in self._reason)}; where such losses are no "
-                "spikes, raise guard.spike"
+                f"at step {step}, {self._skipped_in_a_row} in a row were skipped ({self._reason}), and training went "
+                f"back to step {back} {ROLLBACKS} times already. {advice(infinite='inf' in self._reason)}; where such "
+                "losses are no spikes, raise guard.spike"
             )
         passed = self.passed + step - back
         self.load(state)
-        self.passed, self._row, self._reason = passed, 0, ""
-        _say("training goes back to step %d, and passes over the %d batches since", back, step - back)
+        self.passed, self._skipped_in_a_row, self._reason = passed, 0, ""
+        _warn("training goes back to step %d, and passes over the %d batches since", back, step - back)
 
     def mark(self, step: int) -> Mark:
         """The mark of a step that was taken or skipped, counted from 1."""
@@ -143,12 +143,12 @@ class Guard:
             mark["passed_over"] = self.passed
         return mark
 
-    def kept(self) -> Kept:
+    def state_dict(self) -> GuardState:
         """The state for a checkpoint."""
-        return Kept(losses=list(self._losses), skipped=self._skipped, passed=self.passed)
+        return GuardState(losses=list(self._losses), skipped=self._skipped, passed=self.passed)
 
-    def load(self, state: Kept) -> None:
-        """Restore the state from kept()."""
+    def load(self, state: GuardState) -> None:
+        """Restore the state from state_dict()."""
         self._losses = deque(state["losses"], maxlen=WINDOW)
         self._skipped, self.passed = state["skipped"], state["passed"]
 
@@ -159,11 +159,11 @@ def advice(*, infinite: bool) -> str:
     if not infinite:
         return usual
     return (
-        "A loss is infinite where the student's logit is minus infinity for a label, or for what its teacher gives a "
-        f"probability above 0: a student may forbid only what both of them never ask for. Without such logits: {usual}"
+        "A loss is infinite where the student's logit is minus infinity for a label, or for an output that its teacher "
+        f"gives a probability above 0: a student may exclude only outputs that neither of them has. Otherwise: {usual}"
     )
 
 
-def _say(message: str, *values: object) -> None:
+def _warn(message: str, *values: object) -> None:
     if dist.get_rank() == 0:
         log.warning(message, *values)

@@ -45,7 +45,7 @@ from understudy.train.local_steps import LocalSteps
 from understudy.train.loop import train
 from understudy.train.loss_scale import LossScale
 from understudy.train.models import Started, initial_model
-from understudy.train.optimizers import optimizer
+from understudy.train.optimizers import build_optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.precision import precision
 from understudy.train.reports import Report, Reporter
@@ -112,9 +112,15 @@ def run(job: "TrainingJob", resources: RankResources, callbacks: Callbacks) -> N
 def _spread(job: "TrainingJob", device: torch.device, processes: int) -> Spread:
     settings = job.train
     numbers = precision(settings.precision, device)
-    apart, offloaded = settings.diloco is not None, "parameters" in settings.offload
-    chosen = (settings.pipeline, settings.compression)
-    return Spread(degrees_of(job, processes), device, numbers, *chosen, independent=apart, offloaded=offloaded)
+    return Spread(
+        degrees_of(job, processes),
+        device,
+        numbers,
+        settings.pipeline,
+        settings.compression,
+        independent=settings.diloco is not None,
+        offloaded="parameters" in settings.offload,
+    )
 
 
 def _joined(callbacks: Callbacks) -> Path:
@@ -137,10 +143,8 @@ def _training(
         if list(student_objective.parameters())
         else student_objective
     )
-    patterns, path = job.train.optimizer.no_decay, f"{job.train_path}.optimizer.no_decay"
-    named = None if patterns is None else exempt(model, wrapped_objective, patterns, path)
-    chosen = optimizer([*model.parameters(), *wrapped_objective.parameters()], job.train.optimizer, named)
-    local_steps = _local_steps(job, chosen, spread)
+    optimizer = _optimizer(job, model, wrapped_objective)
+    local_steps = _local_steps(job, optimizer, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
     steps = steps_of(job.train, order)
     learner = _learner(job, started, student_objective, wrapped_objective, tuple(teachers.values()), spread)
@@ -149,8 +153,8 @@ def _training(
         job=job,
         model=model,
         learner=learner,
-        optimizer=chosen,
-        averages=Averages(chosen, job.train.average) if job.train.average else None,
+        optimizer=optimizer,
+        averages=Averages(optimizer, job.train.average) if job.train.average else None,
         local_steps=local_steps,
         examples=split,
         augmentation=_augmentation(job),
@@ -160,7 +164,7 @@ def _training(
         validation=_validation(job),
         guard=Guard(job.train.guard, spread.meshes.tp.size()) if job.train.guard else None,
         loss_scale=LossScale() if spread.precision is torch.float16 else None,
-        checkpoints=_checkpoints(folder, _trained(model, wrapped_objective), chosen, spread, local_steps),
+        checkpoints=_checkpoints(folder, _trained(model, wrapped_objective), optimizer, spread, local_steps),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=Reporter(split, order, steps, spread.device, callbacks.report),
@@ -168,6 +172,14 @@ def _training(
             Course(steps, spread.device, spread.precision, lambda step: split.targets(order.batch(step)))
         ),
     )
+
+
+def _optimizer(job: "TrainingJob", model: nn.Module, wrapped_objective: nn.Module) -> Optimizer:
+    """The recipe's optimiser, for the parameters of the model and of its objective."""
+    patterns, path = job.train.optimizer.no_decay, f"{job.train_path}.optimizer.no_decay"
+    without_decay = None if patterns is None else exempt(model, wrapped_objective, patterns, path)
+    parameters = [*model.parameters(), *wrapped_objective.parameters()]
+    return build_optimizer(parameters, job.train.optimizer, without_decay)
 
 
 def _check_documents(job: "TrainingJob", learner: Learner, teachers: Mapping[str, Teacher], spread: Spread) -> None:
@@ -179,15 +191,15 @@ def _check_documents(job: "TrainingJob", learner: Learner, teachers: Mapping[str
 
 
 def _checkpoints(
-    folder: Path, trained: nn.Module, chosen: Optimizer, spread: Spread, local_steps: LocalSteps | None
+    folder: Path, trained: nn.Module, optimizer: Optimizer, spread: Spread, local_steps: LocalSteps | None
 ) -> Checkpoints:
     """An attempt's checkpoints. Collective: call it on every rank."""
-    inside = folder / "checkpoints"
+    path = folder / "checkpoints"
     with disk_errors(folder):
-        inside.mkdir(exist_ok=True)
+        path.mkdir(exist_ok=True)
     dist.barrier()
     rank_states = [*spread.rank_states, *([local_steps] if local_steps else [])]
-    return Checkpoints(inside, trained, chosen, spread.meshes.copies.get_group(), rank_states)
+    return Checkpoints(path, trained, optimizer, spread.meshes.copies.get_group(), rank_states)
 
 
 def _learner(
@@ -205,8 +217,8 @@ def _learner(
     return Pipelined(started.staged, started.model, student_objective, teachers, spread)
 
 
-def _local_steps(job: "TrainingJob", chosen: Optimizer, spread: Spread) -> LocalSteps | None:
-    return LocalSteps(chosen, job.train.diloco, spread.meshes.replicate.get_group()) if job.train.diloco else None
+def _local_steps(job: "TrainingJob", optimizer: Optimizer, spread: Spread) -> LocalSteps | None:
+    return LocalSteps(optimizer, job.train.diloco, spread.meshes.replicate.get_group()) if job.train.diloco else None
 
 
 def _validation(job: "TrainingJob") -> Validation | None:
@@ -222,8 +234,8 @@ def _validation(job: "TrainingJob") -> Validation | None:
 
 
 def _augmentation(job: "TrainingJob") -> Augmentation | None:
-    chosen = job.train.augment
-    return Augmentation(chosen, job.seed, job.train.batch_size) if chosen else None
+    settings = job.train.augment
+    return Augmentation(settings, job.seed, job.train.batch_size) if settings else None
 
 
 def _device(resources: RankResources) -> torch.device:

@@ -42,9 +42,9 @@ def check_later_starts(starts: Mapping[str, Start], descriptions: Mapping[str, D
         InputError: as layer_sources().
     """
     for learner, start in starts.items():
-        path, theirs = f"{learner}.model", section_of(start.teacher or "")
-        if theirs in descriptions:
-            shapes = saved_shapes(empty_model(descriptions[theirs], theirs))
+        path, teacher_path = f"{learner}.model", section_of(start.teacher or "")
+        if teacher_path in descriptions:
+            shapes = saved_shapes(empty_model(descriptions[teacher_path], teacher_path))
             layer_sources(empty_model(descriptions[path], path), shapes, start, learner)
 
 
@@ -55,12 +55,12 @@ def start_sources(model: nn.Module, saved: SavedLayers, learner: str) -> dict[st
     return layer_sources(model, shapes, saved.start, learner)
 
 
-def layer_sources(model: nn.Module, theirs: Mapping[str, Shape], start: Start, learner: str) -> dict[str, str]:
-    """By the name of each of a model's tensors, that of the teacher's which gives its values.
+def layer_sources(model: nn.Module, teacher_shapes: Mapping[str, Shape], start: Start, learner: str) -> dict[str, str]:
+    """The name of the teacher's tensor that gives each of a model's tensors its values, by the latter's name.
 
     Args:
         model: whole, with memory or without.
-        theirs: the shapes of the teacher's tensors, by name.
+        teacher_shapes: the shapes of the teacher's tensors, by name.
         start: the recipe's section.
         learner: the learner's path in the recipe, for errors.
 
@@ -71,20 +71,20 @@ def layer_sources(model: nn.Module, theirs: Mapping[str, Shape], start: Start, l
     shapes, teacher, path = saved_shapes(model), start.teacher, f"{learner}.start"
     group = _group(model, path)
     block = re.compile(rf"{re.escape(group)}\.([0-9]+)\.(.+)")
-    depth, teacher_depth = (_depth(names, block) for names in (shapes, theirs))
+    depth, teacher_depth = (_depth(names, block) for names in (shapes, teacher_shapes))
     if not teacher_depth:
-        why = f"the model has its layers in {group}, and {teacher} has none there"
-        raise InputError(f"{path}: {why}; {_fix(learner, teacher)}")
-    chosen = chosen_layers(start.layers, depth, teacher_depth, f"{path}.layers", teacher)
+        reason = f"the model has its layers in {group}, and {teacher} has none there"
+        raise InputError(f"{path}: {reason}; {_fix(learner, teacher)}")
+    layers = chosen_layers(start.layers, depth, teacher_depth, f"{path}.layers", teacher)
 
     def source(name: str) -> str:
         if match := block.fullmatch(name):
-            return f"{group}.{chosen[int(match[1])] - 1}.{match[2]}"
+            return f"{group}.{layers[int(match[1])] - 1}.{match[2]}"
         return name
 
     sources = {name: source(name) for name in shapes}
-    used = [name for name in theirs if not (match := block.fullmatch(name)) or int(match[1]) + 1 in chosen]
-    if misfit := next(_misfits(shapes, theirs, sources, used, teacher), None):
+    used = [name for name in teacher_shapes if not (match := block.fullmatch(name)) or int(match[1]) + 1 in layers]
+    if misfit := next(_misfits(shapes, teacher_shapes, sources, used, teacher), None):
         raise InputError(f"{path}: {misfit}; {_fix(learner, teacher)}")
     return sources
 
@@ -103,19 +103,23 @@ def _depth(names: Iterable[str], block: re.Pattern[str]) -> int:
 
 
 def _misfits(
-    shapes: Mapping[str, Shape], theirs: Mapping[str, Shape], sources: Mapping[str, str], used: list[str], teacher: str
+    shapes: Mapping[str, Shape],
+    teacher_shapes: Mapping[str, Shape],
+    sources: Mapping[str, str],
+    used: list[str],
+    teacher: str,
 ) -> Iterator[str]:
     """The tensors that do not fit in two models, in their order, each with the reason."""
     for name, shape in shapes.items():
         source = sources[name]
-        if source not in theirs:
+        if source not in teacher_shapes:
             yield f"{name} has the shape {_text(shape)}, and {teacher} has no {source}"
-        elif theirs[source] != shape:
-            yield f"{name} has the shape {_text(shape)}, and {source} of {teacher} has {_text(theirs[source])}"
+        elif teacher_shapes[source] != shape:
+            yield f"{name} has the shape {_text(shape)}, and {source} of {teacher} has {_text(teacher_shapes[source])}"
     used_sources = set(sources.values())
     for name in used:
         if name not in used_sources:
-            yield f"{name} of {teacher} has the shape {_text(theirs[name])}, and the model has no such tensor"
+            yield f"{name} of {teacher} has the shape {_text(teacher_shapes[name])}, and the model has no such tensor"
 
 
 def _text(shape: Shape) -> str:

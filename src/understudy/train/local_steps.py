@@ -26,17 +26,17 @@ class LocalSteps(Stateful):
     """The outer optimiser over an inner one, and each replica's own state.
 
     Args:
-        chosen: the inner optimiser, with its initial state.
+        optimizer: the inner optimiser, with its initial state.
         settings: the recipe's settings.
         replicas: the ranks with the same part of the model in other replicas.
     """
 
-    def __init__(self, chosen: Optimizer, settings: Diloco, replicas: dist.ProcessGroup) -> None:
-        self._optimizer, self._settings, self._replicas = chosen, settings, replicas
+    def __init__(self, optimizer: Optimizer, settings: Diloco, replicas: dist.ProcessGroup) -> None:
+        self._optimizer, self._settings, self._replicas = optimizer, settings, replicas
         for parameter in self._parameters():
             dist.broadcast(local_tensor(parameter.detach()), group=replicas, group_src=0)
-            chosen.state[parameter][OUTER] = parameter.detach().clone()
-            chosen.state[parameter][MOMENTUM] = torch.zeros_like(parameter.detach())
+            optimizer.state[parameter][OUTER] = parameter.detach().clone()
+            optimizer.state[parameter][MOMENTUM] = torch.zeros_like(parameter.detach())
 
     def after(self, step: int, steps: int) -> None:
         """Synchronise the replicas if due after a step, counted from 1, and after the last one."""

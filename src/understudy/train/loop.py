@@ -49,10 +49,10 @@ def train(job: Training) -> list[Point]:
             loss, norm = _step(job, step)
         step += 1
         recent.add(rate, loss, norm, _marks(job, step))
-        if job.guard and job.guard.gives_up:
+        if job.guard and job.guard.must_roll_back:
             step = _go_back(job, recent, step)
         else:
-            over = _keep(job, recent, step)
+            over = _report_and_save(job, recent, step)
     job.checkpoints.finish()
     if job.validation and job.validation.keep_best:
         job.checkpoints.load_best(best_step(job.history))
@@ -61,8 +61,8 @@ def train(job: Training) -> list[Point]:
     return job.history
 
 
-def _keep(job: Training, recent: Recent, step: int) -> bool:
-    """After so many steps, report, validate and save as due. Return whether the training is over."""
+def _report_and_save(job: Training, recent: Recent, step: int) -> bool:
+    """Report, validate and save after a step, as due. Return whether the training is over."""
     last = step == job.steps
     # A skipped step leaves no state to roll back to; and its weights were validated, or will be.
     calm = last or job.guard is None or job.guard.is_calm
@@ -144,9 +144,9 @@ def _save(job: Training, step: int) -> None:
     """Start a checkpoint. Besides the curve it needs only model and optimiser: see the module's docstring."""
     progress = Progress(history=job.history)
     if job.guard:
-        progress["guard"] = job.guard.kept()
+        progress["guard"] = job.guard.state_dict()
     if job.loss_scale:
-        progress["loss_scale"] = job.loss_scale.kept()
+        progress["loss_scale"] = job.loss_scale.state_dict()
     job.checkpoints.save(step, json.dumps(progress))
 
 
@@ -200,7 +200,7 @@ def _marks(job: Training, step: int) -> Marks:
 
 
 def _part(job: Training, position: int, batch: Indices, part: slice) -> Part:
-    """The examples at a place in a batch, as the step at this position in the data uses them."""
+    """A slice of a batch, as the step at this position in the data uses it."""
     with mark("data"):
         return _read(job, position, batch, part)
 
@@ -211,11 +211,11 @@ def _read(job: Training, position: int, batch: Indices, part: slice) -> Part:
     counts = len(rows) > 0
     if not counts:  # two, where a part has as many: BatchNorm cannot train on one
         rows = np.zeros(min(2, part.stop - part.start), dtype=np.int64)
-    inputs, labels = _seen(job, position, batch, rows)
+    inputs, labels = _augmented_batch(job, position, batch, rows)
     mixed = None
     if job.settings.augment and job.settings.augment.mixup:
         mixup = mix(job.settings.augment.mixup, job.seed, position, len(batch))
-        partners, partner_labels = _seen(job, position, batch, mixup.partners[rows])
+        partners, partner_labels = _augmented_batch(job, position, batch, mixup.partners[rows])
         inputs, mixed = mixup.images(inputs, partners), Mixed(partner_labels.to(job.spread.device), mixup.share)
     inputs, labels = (tensor.to(job.spread.device, non_blocking=True) for tensor in (inputs, labels))
     positions = job.examples.positions(batch[rows])
@@ -224,8 +224,8 @@ def _read(job: Training, position: int, batch: Indices, part: slice) -> Part:
     return Part(inputs, labels, counts, mixed, positions, torch.from_numpy(batch[rows]))
 
 
-def _seen(job: Training, position: int, batch: Indices, rows: Indices) -> tuple[Tensor, Tensor]:
-    """Augmented inputs, and labels, at places in a batch."""
+def _augmented_batch(job: Training, position: int, batch: Indices, rows: Indices) -> tuple[Tensor, Tensor]:
+    """Augmented inputs, and labels, of rows of a batch."""
     inputs, labels = job.examples.batch(batch[rows])
     return job.augmentation(inputs, position, rows) if job.augmentation else inputs, labels
 

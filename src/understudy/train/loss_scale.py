@@ -26,7 +26,7 @@ class Overflow(TypedDict):
     """The scale, which was too large; the step was skipped."""
 
 
-class KeptScale(TypedDict):
+class LossScaleState(TypedDict):
     """The loss scale's state in a checkpoint."""
 
     value: float
@@ -39,9 +39,9 @@ class LossScale:
     def __init__(self) -> None:
         self.value, self._steps, self._overflow = INITIAL, 0, Overflow()
 
-    def unscale(self, chosen: Optimizer) -> None:
+    def unscale(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an optimiser's parameters, in place."""
-        parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         gradients = [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
         torch._foreach_mul_(gradients, 1 / self.value)
 
@@ -75,10 +75,10 @@ class LossScale:
         """The mark of the last step."""
         return self._overflow
 
-    def kept(self) -> KeptScale:
+    def state_dict(self) -> LossScaleState:
         """The state for a checkpoint."""
-        return KeptScale(value=self.value, steps=self._steps)
+        return LossScaleState(value=self.value, steps=self._steps)
 
-    def load(self, state: KeptScale) -> None:
-        """Restore the state from kept()."""
+    def load(self, state: LossScaleState) -> None:
+        """Restore the state from state_dict()."""
         self.value, self._steps = state["value"], state["steps"]

@@ -77,12 +77,12 @@ def initial_model(
         _say_left(convert_to_float8(model, job.train_path), job.train_path)
     if spread.degrees.pp > 1:
         full_model = empty_model(description, job.model_path) if job.initial else None
-        with probe_model(description, job.model_path) as tried:
-            shapes = check_shapes(tried, examples, description, torch.device("cpu"), job.model_path, extras_of_job(job))
-            shown, _, _ = spread.own_positions(*examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
-            cuts = layout(tried, shown, job.train_path)
+        with probe_model(description, job.model_path) as probe:
+            shapes = check_shapes(probe, examples, description, torch.device("cpu"), job.model_path, extras_of_job(job))
+            inputs, _, _ = spread.own_positions(*examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
+            cuts = layout(probe, inputs, job.train_path)
         staged = cut_into_stages(model, cuts, examples, spread, job.train, job.train_path)
-        _fill(job, staged.held, description, spread.device, full_model, sources)
+        _fill(job, staged.rank_model, description, spread.device, full_model, sources)
         module = staged.settle(spread.device)
         draw_adapters(module, job.seed)
         staged.detect_head(spread.device)

@@ -16,10 +16,10 @@ from understudy.recipe import Schedule
 from understudy.train.adamw_8bit import AdamW8bit
 
 
-def optimizer(
+def build_optimizer(
     parameters: Sequence[nn.Parameter], settings: OptimizerSettings, exempt: Container[int] | None = None
 ) -> Optimizer:
-    """The recipe's optimiser.
+    """Build the recipe's optimiser.
 
     Args:
         parameters: it trains those that require gradients.
@@ -27,22 +27,22 @@ def optimizer(
         exempt: parameters without weight decay, by id(); default: vectors (biases, norms).
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    spared = {id(parameter) for parameter in trained if parameter.ndim < 2} if exempt is None else exempt
+    without_decay = {id(parameter) for parameter in trained if parameter.ndim < 2} if exempt is None else exempt
     groups = [
-        {"params": alike, "weight_decay": settings.weight_decay if decays else 0.0}
+        {"params": group, "weight_decay": settings.weight_decay if decays else 0.0}
         for decays in (True, False)
-        for alike in by_mesh([parameter for parameter in trained if (id(parameter) in spared) is not decays])
+        for group in by_mesh([parameter for parameter in trained if (id(parameter) in without_decay) is not decays])
     ]
     if settings.name == "sgd":
         fused = not any(isinstance(parameter, DTensor) for parameter in trained)  # torch has no fused SGD for DTensors
-        chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=fused)
+        optimizer: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=fused)
     elif settings.name == "adamw8bit":
-        chosen = AdamW8bit(groups, lr=0.0, betas=(settings.beta1, settings.beta2))
+        optimizer = AdamW8bit(groups, lr=0.0, betas=(settings.beta1, settings.beta2))
     else:
-        chosen = ShardedAdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
-    _make_state(chosen)
-    set_learning_rate(chosen, settings.learning_rate)
-    return chosen
+        optimizer = ShardedAdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
+    _make_state(optimizer)
+    set_learning_rate(optimizer, settings.learning_rate)
+    return optimizer
 
 
 class ShardedAdamW(AdamW):
@@ -62,18 +62,18 @@ class ShardedAdamW(AdamW):
         return has_complex
 
 
-def _make_state(chosen: Optimizer) -> None:
+def _make_state(optimizer: Optimizer) -> None:
     """Create every parameter's initial state, by a step at a learning rate of 0.
 
     torch creates it at a parameter's first gradient. A parameter that never gets one (dinov2's mask token) would then
     be missing in checkpoints, which torch refuses to load.
     """
-    parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
-    chosen.step()
-    chosen.zero_grad(set_to_none=True)
-    for state in chosen.state.values():
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    for state in optimizer.state.values():
         for value in state.values():
             if isinstance(value, torch.Tensor):
                 value.zero_()
@@ -85,8 +85,8 @@ def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> flo
     Cosine as in Loshchilov & Hutter 2017, without restarts.
     """
     # With epochs in the recipe the number of steps depends on the data, and may be small; the peak must be reached.
-    wanted = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
-    warmup, final = min(wanted, steps - 1), schedule.final
+    warmup_steps = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
+    warmup, final = min(warmup_steps, steps - 1), schedule.final
     if step < warmup:
         return float(peak * (step + 1) / warmup)
     done = (step - warmup) / max(1, steps - warmup)
@@ -94,9 +94,9 @@ def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> flo
     return float(peak * (final + (1 - final) * shape))
 
 
-def set_learning_rate(chosen: Optimizer, value: float) -> None:
+def set_learning_rate(optimizer: Optimizer, value: float) -> None:
     """Set the learning rate from the next step on."""
-    for group in chosen.param_groups:
+    for group in optimizer.param_groups:
         group["lr"] = value
 
 
@@ -116,7 +116,7 @@ def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
     """The global norm of the gradients, whole on every rank."""
     groups = by_mesh(_with_gradient(parameters)) or [[]]
     grads = [[parameter.grad for parameter in group if parameter.grad is not None] for group in groups]
-    norms = [_whole(nn.utils.get_total_norm(group)) for group in grads]
+    norms = [_full_norm(nn.utils.get_total_norm(group)) for group in grads]
     norm: torch.Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     return norm
 
@@ -147,6 +147,6 @@ def _mesh(tensor: torch.Tensor) -> DeviceMesh | None:
     return tensor.device_mesh if isinstance(tensor, DTensor) else None
 
 
-def _whole(norm: torch.Tensor) -> torch.Tensor:
+def _full_norm(norm: torch.Tensor) -> torch.Tensor:
     full_norm: torch.Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
     return full_norm

@@ -133,13 +133,17 @@ class Pipelined(Learner):
     def _exchange(self) -> None:
         first, last = self._staged.ends
         if first != last and self._rank in (first, last):
-            exchange_tied(self._staged.twice, self._group, last if self._rank == first else first)
+            exchange_tied(self._staged.shared_parameters, self._group, last if self._rank == first else first)
 
     def clip(self, limit: float | None) -> Tensor:
         """Clip all stages together; parameters that two of them share count once."""
         parameters = list(self._held.parameters())
-        again = {id(parameter) for parameter in self._staged.twice} if self._rank != self._staged.ends[0] else set()
-        counted: list[nn.Parameter] = [parameter for parameter in parameters if id(parameter) not in again]
+        counted_elsewhere = (
+            {id(parameter) for parameter in self._staged.shared_parameters}
+            if self._rank != self._staged.ends[0]
+            else set()
+        )
+        counted: list[nn.Parameter] = [parameter for parameter in parameters if id(parameter) not in counted_elsewhere]
         squared = gradient_norm(counted).square()
         dist.all_reduce(squared, group=self._group)
         norm = squared.sqrt()

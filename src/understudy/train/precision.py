@@ -15,23 +15,23 @@ FLOAT8_FROM = (8, 9)
 """The compute capability of the first GPUs with fp8 (Ada, Hopper)."""
 
 
-def precision(wanted: str, device: torch.device) -> torch.dtype:
+def precision(name: str, device: torch.device) -> torch.dtype:
     """The type for a recipe's precision; auto is bf16 where the GPU supports it, fp32 otherwise.
 
     Raises:
         InputError: the GPU does not support the recipe's bf16 or fp8.
     """
-    if wanted == "fp8":
+    if name == "fp8":
         if device.type == "cuda" and torch.cuda.get_device_capability(device) < FLOAT8_FROM:
-            name = torch.cuda.get_device_name(device)
-            raise InputError(f"train.precision: {name} does not compute in fp8; use bf16, or fp16 where it has none")
+            gpu = torch.cuda.get_device_name(device)
+            raise InputError(f"train.precision: {gpu} does not compute in fp8; use bf16, or fp16 where it has none")
         return PRECISIONS[BESIDE_FLOAT8]
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    if wanted == "bf16" and device.type == "cuda" and not able:
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if name == "bf16" and device.type == "cuda" and not has_bf16:
         raise InputError(f"train.precision: {torch.cuda.get_device_name(device)} does not compute in bf16; use fp32")
-    if wanted == "auto":
-        return torch.bfloat16 if able else torch.float32
-    return PRECISIONS[wanted]
+    if name == "auto":
+        return torch.bfloat16 if has_bf16 else torch.float32
+    return PRECISIONS[name]
 
 
 def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[None]:

@@ -47,19 +47,22 @@ def check_shapes(
         with torch.no_grad(), patch.object(fake_tensor.log, "disabled", new=True):
             outputs = model.eval()(inputs.to(device), extras)
     except torch.OutOfMemoryError:
-        raise  # it is a RuntimeError too, and neither the model nor the example is to blame
+        raise  # a RuntimeError too, but not a fault of the model or the example
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if is_lost_peer(error):  # shards are gathered from ranks that may be gone
             raise
-        raise _refusal(error, f"{_what(description)} of shape {tuple(inputs.shape)}", path) from error
+        raise _refusal(error, f"{_inputs_of(description)} of shape {tuple(inputs.shape)}", path) from error
     model.train(training)
-    shape = tuple(outputs.logits.shape)
+    _check_logits(tuple(outputs.logits.shape), expected, tuple(inputs.shape), path)
+    return OutputShapes(tuple(state.shape[1:] for state in outputs.hidden_states))
+
+
+def _check_logits(shape: tuple[int, ...], expected: tuple[int, ...], inputs: tuple[int, ...], path: str) -> None:
     if shape != expected:
         raise InputError(
-            f"{path}: the model answers {tuple(inputs.shape)} with logits of shape {shape}, "
-            f"the data needs {expected}; one logit for each label or token"
+            f"{path}: the model returns logits of shape {shape} for inputs of shape {inputs}, but the data needs "
+            f"{expected}, one logit for each label or token"
         )
-    return OutputShapes(tuple(state.shape[1:] for state in outputs.hidden_states))
 
 
 def _refusal(error: Exception, example: str, path: str) -> InputError:
@@ -71,7 +74,7 @@ def _refusal(error: Exception, example: str, path: str) -> InputError:
     )
 
 
-def _what(description: Description) -> str:
+def _inputs_of(description: Description) -> str:
     return "a batch of images" if "image" in description else "a batch of tokens"
 
 

@@ -33,13 +33,13 @@ UNEVEN = 1.05
 class Staged:
     """This rank's stages of a model."""
 
-    held: nn.Module
+    rank_model: nn.Module
     """As in Cut; used until weights are loaded."""
     stages: Mapping[int, Stage]
     pipeline: Pipeline
     context: partial[AbstractContextManager[None]]
     """The context in which stages compute."""
-    beside: tuple[nn.Module, ...]
+    tied: tuple[nn.Module, ...]
     """Modules that the rank does not run, with parameters tied to its stages'."""
     ends: tuple[int, int]
     """Pipeline ranks of the first and of the last stage."""
@@ -49,11 +49,11 @@ class Staged:
     """Shape and type of a micro-batch between stages."""
 
     @property
-    def twice(self) -> list[nn.Parameter]:
+    def shared_parameters(self) -> list[nn.Parameter]:
         """Parameters that the ranks of the first and of the last stage share."""
         run = {id(parameter) for stage in self.stages.values() for parameter in stage.model.parameters()}
-        found = {id(parameter): parameter for module in self.beside for parameter in module.parameters()}
-        return [parameter for key, parameter in found.items() if key in run]
+        tied_parameters = {id(parameter): parameter for module in self.tied for parameter in module.parameters()}
+        return [parameter for key, parameter in tied_parameters.items() if key in run]
 
     def settle(self, device: torch.device) -> nn.Module:
         """Register the weights with fully_shard, once they are loaded.
@@ -64,7 +64,7 @@ class Staged:
         for stage in self.stages.values():
             if isinstance(stage, FSDPModule):
                 stage.to(device)
-        return without_unused(self.held, self.beside, [stage.model for stage in self.stages.values()])
+        return without_unused(self.rank_model, self.tied, [stage.model for stage in self.stages.values()])
 
     def detect_head(self, device: torch.device) -> None:
         """Detect whether the last stage's logits can be computed for some positions only."""
@@ -72,16 +72,16 @@ class Staged:
             if stage.is_last and isinstance(stage.model, TextModel):
                 training = stage.training
                 stage.eval()
-                stage.model.detect_head(partial(self._ask, stage, device))
+                stage.model.detect_head(partial(self._example_output, stage, device))
                 stage.train(training)
             reshard(stage)
 
-    def _ask(self, stage: Stage, device: torch.device, read: object) -> Tensor:
+    def _example_output(self, stage: Stage, device: torch.device, reduce: object) -> Tensor:
         """The last stage's result for an example with random hidden states."""
-        assert callable(read)
+        assert callable(reduce)
         shape = (1, *self.hidden.shape[1:])
         received = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device, self.hidden.dtype)
-        stage.parts = [MicroBatch(self.example.to(device), {}, read, self.context)]
+        stage.parts = [MicroBatch(self.example.to(device), {}, reduce, self.context)]
         output: Tensor = stage(received, part=0)
         return output
 
@@ -108,20 +108,20 @@ def cut_into_stages(
     local_stages = [stage for stage, rank in enumerate(ranks) if rank == mesh.get_local_rank()]
     spread.split(model, train.tensor_plan, path, Savers.of(train))
     parts = boundaries(cuts, len(ranks), path)
-    say_shares(cuts, parts)
+    warn_if_uneven(cuts, parts)
     cut_model = cut(model, cuts, parts, local_stages)
     _check_tied(cut_model, spread, settings, path)
     count = train.gradient_accumulation_steps
     width = part_width(train.batch_size, spread.meshes.batch.size(), count)
     hidden = OutputSpec((width, *cuts.hidden.shape[1:]), spread.precision if spread.wraps else cuts.hidden.dtype)
     stages = _spread_stages(cut_model, local_stages, len(ranks) - 1, hidden, spread)
-    _check_learns(stages, path)
+    _check_trained(stages, path)
     return Staged(
-        held=cut_model.rank_model,
+        rank_model=cut_model.rank_model,
         stages=stages,
         pipeline=Pipeline(stages, ranks, mesh, settings, count, hidden, device, path),
         context=partial(autocast, spread.precision, device),
-        beside=cut_model.tied,
+        tied=cut_model.tied,
         ends=(ranks[0], ranks[-1]),
         example=example,
         hidden=hidden,
@@ -136,7 +136,7 @@ def _check_tied(cut_model: Cut, spread: Spread, settings: Settings, path: str) -
         )
 
 
-def _check_learns(stages: Mapping[int, Stage], path: str) -> None:
+def _check_trained(stages: Mapping[int, Stage], path: str) -> None:
     """Check that each stage has trained parameters, without which it sends no gradients."""
     for number, stage in stages.items():
         if not any(weight.requires_grad for weight in stage.parameters()):
@@ -158,8 +158,8 @@ def _spread_stages(
     return stages
 
 
-def say_shares(cuts: Layout, parts: Sequence[range]) -> None:
-    """Warn of uneven stages: the others wait for the slowest."""
+def warn_if_uneven(cuts: Layout, parts: Sequence[range]) -> None:
+    """Warn of uneven stages, all of which wait for the slowest."""
     costs = stage_costs(cuts, parts)
     slowest = max(costs) * len(costs) / sum(costs)
     if dist.get_rank() == 0 and slowest > UNEVEN:

@@ -15,10 +15,10 @@ from understudy.parallel.apply import Spread
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.recipe import Train
 from understudy.train.averages import Averages
-from understudy.train.guard import Guard, Kept, Mark
+from understudy.train.guard import Guard, GuardState, Mark
 from understudy.train.learning import Learner
 from understudy.train.local_steps import LocalSteps
-from understudy.train.loss_scale import KeptScale, LossScale, Overflow
+from understudy.train.loss_scale import LossScale, LossScaleState, Overflow
 from understudy.train.validation import Validation
 
 if TYPE_CHECKING:  # the format of a job's specification is no part of a training's step key
@@ -45,8 +45,8 @@ class Progress(TypedDict):
     """A checkpoint's contents besides model and optimiser."""
 
     history: list[Point]
-    guard: NotRequired[Kept]
-    loss_scale: NotRequired[KeptScale]
+    guard: NotRequired[GuardState]
+    loss_scale: NotRequired[LossScaleState]
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,9 @@ class Validation:
             start = first + batch.get_local_rank() * width
             indices = np.arange(start, min(start + width, len(self.examples)))
             # A rank with no examples left computes one all the same, uncounted: the others wait for it.
-            shown = indices if len(indices) else np.zeros(1, dtype=np.int64)
-            inputs, labels = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
-            positions = self.examples.positions(shown)
+            local_indices = indices if len(indices) else np.zeros(1, dtype=np.int64)
+            inputs, labels = (tensor.to(spread.device) for tensor in self.examples.batch(local_indices))
+            positions = self.examples.positions(local_indices)
             if positions is not None:
                 positions = positions.to(spread.device)
             result = learner.evaluate(inputs, labels, _in_pieces, positions)

@@ -11,7 +11,7 @@ from understudy.errors import Fenced
 from understudy.parallel.apply import Spread
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.recipe import Degrees, Optimizer
-from understudy.train.optimizers import optimizer
+from understudy.train.optimizers import build_optimizer
 
 ADAMW = {"name": "adamw", "learning_rate": 0.1, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.9}
 LAYOUTS = [(1, 1), (2, 1), (1, 2), (2, 2)]
@@ -28,16 +28,16 @@ def within(replicate: int, shard: int, act: Callable[..., Any], *args: Any) -> A
         net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.Linear(8, 3))
         over = Spread(degrees, torch.device("cpu"), torch.float32)
         model = over.replicated(over.over_ranks(net))
-        return act(model, optimizer(list(model.parameters()), Optimizer(**ADAMW)), *args)
+        return act(model, build_optimizer(list(model.parameters()), Optimizer(**ADAMW)), *args)
     finally:
         dist.destroy_process_group()
 
 
-def step(model: nn.Module, chosen: torch.optim.Optimizer, number: int) -> None:
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
     torch.manual_seed(number)
     model(torch.randn(6, 4)).square().mean().backward()
-    chosen.step()
-    chosen.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def state(model: nn.Module) -> dict[str, Any]:
@@ -47,28 +47,28 @@ def state(model: nn.Module) -> dict[str, Any]:
     return {key: (at.full_tensor() if isinstance(at, DTensor) else at).tolist() for key, at in tensors.items()}
 
 
-def save(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, last: int) -> Any:
+def save(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, last: int) -> Any:
     """Steps 1 to last, a checkpoint after each; the weights two steps later."""
-    checkpoints = Checkpoints(folder, model, chosen)
+    checkpoints = Checkpoints(folder, model, optimizer)
     assert checkpoints.latest() is None
     for number in range(1, last + 1):
-        step(model, chosen, number)
+        step(model, optimizer, number)
         checkpoints.save(number, json.dumps({"history": [number]}))
         checkpoints.copied()
     checkpoints.finish()
     for number in (last + 1, last + 2):
-        step(model, chosen, number)
+        step(model, optimizer, number)
     return state(model)
 
 
-def go_on(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> Any:
+def go_on(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> Any:
     """The weights two steps after the newest checkpoint."""
-    checkpoints = Checkpoints(folder, model, chosen)
+    checkpoints = Checkpoints(folder, model, optimizer)
     latest = checkpoints.latest()
     assert latest is not None
     assert json.loads(checkpoints.load(latest)) == {"history": [latest]}
     for number in (latest + 1, latest + 2):
-        step(model, chosen, number)
+        step(model, optimizer, number)
     return state(model)
 
 
@@ -111,21 +111,21 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert not (tmp_path / "step-3").exists()
 
 
-def go_on_to(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, expected: int, last: int) -> Any:
+def go_on_to(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, expected: int, last: int) -> Any:
     """The weights at a step, from the newest checkpoint that is whole."""
-    checkpoints = Checkpoints(folder, model, chosen)
+    checkpoints = Checkpoints(folder, model, optimizer)
     latest = checkpoints.latest()
     assert latest == expected
     checkpoints.load(latest)
     for number in range(latest + 1, last + 1):
-        step(model, chosen, number)
+        step(model, optimizer, number)
     return state(model)
 
 
-def save_while_another_writes(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> None:
-    checkpoints = Checkpoints(folder, model, chosen)
+def save_while_another_writes(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    checkpoints = Checkpoints(folder, model, optimizer)
     (folder / ".writing-2-successor").mkdir()
-    step(model, chosen, 1)
+    step(model, optimizer, 1)
     checkpoints.save(1, "{}")
     checkpoints.finish()
 
@@ -135,9 +135,9 @@ def test_what_another_attempt_began_to_write_meanwhile_stays(ranks: Any, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == [".writing-2-successor", "step-1"]
 
 
-def after_a_takeover(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, when: str) -> str:
-    checkpoints = Checkpoints(folder / "1.me", model, chosen)
-    step(model, chosen, 1)
+def after_a_takeover(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, when: str) -> str:
+    checkpoints = Checkpoints(folder / "1.me", model, optimizer)
+    step(model, optimizer, 1)
     if when == "during":
         checkpoints.save(1, "{}")
     (folder / "1.me").rename(folder / "2.other")
@@ -155,11 +155,11 @@ def test_a_run_that_was_taken_over_writes_no_checkpoint(ranks: Any, tmp_path: Pa
     assert not list((tmp_path / "2.other").glob("step-*"))
 
 
-def publish(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> list[str]:
+def publish(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> list[str]:
     import time
 
-    checkpoints = Checkpoints(folder, model, chosen)
-    step(model, chosen, 1)
+    checkpoints = Checkpoints(folder, model, optimizer)
+    step(model, optimizer, 1)
     checkpoints.save(1, "{}")
     for _ in range(2000):
         checkpoints.finish_if_written()

@@ -16,7 +16,8 @@ from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.plan.placeholders import PlaceholderExamples
-from understudy.plan.trace import Planned, Traced, traces
+from understudy.plan.planned import Planned
+from understudy.plan.trace import Traced, traces
 from understudy.recipe import Degrees, degrees
 
 LABELS = [{"type": "labels", "weight": 1.0}]

@@ -17,7 +17,8 @@ from understudy.plan.disk import Disk, disk
 from understudy.plan.estimate import Estimate
 from understudy.plan.job import Job
 from understudy.plan.placeholders import PlaceholderExamples
-from understudy.plan.trace import Planned, traces
+from understudy.plan.planned import Planned
+from understudy.plan.trace import traces
 from understudy.recipe import Degrees, degrees
 
 LENGTH = 32

@@ -15,7 +15,7 @@ from tests.ranks.train.test_parity import column, curve
 from tests.ranks.train.test_resume import assert_goes_on
 from understudy.recipe import Optimizer
 from understudy.train import adamw_8bit
-from understudy.train.optimizers import optimizer, set_learning_rate
+from understudy.train.optimizers import build_optimizer, set_learning_rate
 
 SETTINGS = Optimizer(name="adamw8bit", learning_rate=0.1, weight_decay=0.5, beta1=0.8, beta2=0.9)
 LLAMA = {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "hidden_size": 64, "intermediate_size": 300}}
@@ -51,13 +51,13 @@ def test_a_step_is_the_papers_with_moments_that_were_rounded(at_a_time: int, mon
     random = np.random.default_rng(0)
     net = nn.Linear(300, 20, bias=False)
     weights = net.weight.detach().double().numpy().copy()
-    chosen = optimizer(list(net.parameters()), SETTINGS)
+    optimizer = build_optimizer(list(net.parameters()), SETTINGS)
     first = second = np.zeros_like(weights)
     for step in range(1, 5):
         gradient = random.normal(size=weights.shape) * np.logspace(-6, 0, 300)
         net.weight.grad = torch.from_numpy(gradient).float()
-        set_learning_rate(chosen, 0.1 / step)
-        chosen.step()
+        set_learning_rate(optimizer, 0.1 / step)
+        optimizer.step()
         weights = weights * (1 - 0.1 / step * 0.5)
         first, second = 0.8 * first + 0.2 * gradient, 0.9 * second + 0.1 * gradient**2
         weights -= 0.1 / step * first / (1 - 0.8**step) / (np.sqrt(second / (1 - 0.9**step)) + 1e-8)
@@ -82,8 +82,8 @@ def test_numbers_are_rounded_as_bucketize_does(signed: bool) -> None:
 
 def test_moments_take_a_quarter_and_vectors_and_small_weights_stay_in_fp32() -> None:
     net = nn.ModuleList([nn.Linear(256, 64), nn.Linear(8, 8), nn.Conv2d(16, 32, 3)])
-    chosen = optimizer(list(net.parameters()), SETTINGS)
-    large, bias, small, _, kernel, _ = (chosen.state[parameter] for parameter in net.parameters())
+    optimizer = build_optimizer(list(net.parameters()), SETTINGS)
+    large, bias, small, _, kernel, _ = (optimizer.state[parameter] for parameter in net.parameters())
     for state, rows, columns in ((large, 64, 256), (kernel, 32, 144)):
         assert {state[name].dtype for name in adamw_8bit.MOMENTS} == {torch.uint8}
         assert state["exp_avg"].shape == (rows, columns)
@@ -94,11 +94,11 @@ def test_moments_take_a_quarter_and_vectors_and_small_weights_stay_in_fp32() -> 
 def test_a_gradient_far_below_its_blocks_largest_moves_its_weight_no_further() -> None:
     net = nn.Linear(256, 16, bias=False)
     before = net.weight.detach().clone()
-    chosen = optimizer(list(net.parameters()), SETTINGS.model_copy(update={"weight_decay": 0.0}))
+    optimizer = build_optimizer(list(net.parameters()), SETTINGS.model_copy(update={"weight_decay": 0.0}))
     for _ in range(3):
         net.weight.grad = torch.full_like(net.weight, 1e-5)
         net.weight.grad[:, 0] = 1.0
-        chosen.step()
+        optimizer.step()
     moved = (net.weight.detach() - before).abs()
     assert (moved <= 0.31).all()
     assert moved.max() == pytest.approx(0.3, abs=0.01)

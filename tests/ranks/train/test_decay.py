@@ -24,7 +24,7 @@ WAYS += [pytest.param(*way, marks=pytest.mark.full) for way in ((("ddp", 2), ("p
 
 def trained_by_hand() -> None:
     from understudy.train.decay import exempt
-    from understudy.train.optimizers import optimizer
+    from understudy.train.optimizers import build_optimizer
 
     torch.distributed.init_process_group("gloo")
     ours, objective = network("gpt2"), nn.Linear(2, 2)
@@ -34,7 +34,7 @@ def trained_by_hand() -> None:
     torch.distributed.destroy_process_group()
     assert id(objective.weight) in named
     assert id(objective.bias) in named
-    chosen = optimizer(list(ours.parameters()), Optimizer(weight_decay=0.5, learning_rate=0.01), named)
+    optimizer = build_optimizer(list(ours.parameters()), Optimizer(weight_decay=0.5, learning_rate=0.01), named)
     # The table of tokens is the head's weight too; the blocks' norms decay.
     spared = [p for n, p in theirs.named_parameters() if n.endswith((".bias", "ln_f.weight", "wte.weight"))]
     rest = [p for n, p in theirs.named_parameters() if not n.endswith((".bias", "ln_f.weight", "wte.weight"))]
@@ -45,7 +45,7 @@ def trained_by_hand() -> None:
         for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
             own.grad = torch.randn(own.shape, generator=random)
             other.grad = own.grad.clone()
-        chosen.step()
+        optimizer.step()
         reference.step()
     for (name, own), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-6, atol=1e-7, msg=name)

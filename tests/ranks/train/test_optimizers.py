@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
 from understudy.models.parts import local_tensor
 from understudy.recipe import Optimizer, Schedule
-from understudy.train.optimizers import clip, learning_rate, optimizer, set_learning_rate
+from understudy.train.optimizers import build_optimizer, clip, learning_rate, set_learning_rate
 
 ADAMW = {
     "name": "adamw",
@@ -66,16 +66,16 @@ def test_the_rate_stays_between_the_final_one_and_the_peak(case: tuple[int, floa
 @pytest.mark.parametrize("final", [0.0, 0.1])
 @pytest.mark.parametrize("decay", ["cosine", "linear"])
 def test_the_decay_is_torchs(decay: str, final: float) -> None:
-    chosen = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
     reference: Any = (
-        CosineAnnealingLR(chosen, T_max=40, eta_min=0.3 * final)
+        CosineAnnealingLR(optimizer, T_max=40, eta_min=0.3 * final)
         if decay == "cosine"
-        else LinearLR(chosen, start_factor=1, end_factor=final, total_iters=40)
+        else LinearLR(optimizer, start_factor=1, end_factor=final, total_iters=40)
     )
     expected = []
     for _ in range(40):
         expected.append(reference.get_last_lr()[0])
-        chosen.step()
+        optimizer.step()
         reference.step()
     found = rates(50, 0.3, {"warmup": 10, "decay": decay, "final": final})
     np.testing.assert_allclose(found[10:], expected, rtol=1e-6, atol=1e-9)
@@ -105,7 +105,7 @@ class Net(nn.Module):
 @pytest.mark.parametrize("settings", [ADAMW, SGD], ids=["adamw", "sgd"])
 def test_matrices_decay_and_vectors_do_not(settings: dict[str, Any]) -> None:
     net = Net()
-    matrices, vectors = optimizer(list((net).parameters()), Optimizer(**settings)).param_groups
+    matrices, vectors = build_optimizer(list((net).parameters()), Optimizer(**settings)).param_groups
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.5, 0.0)
     assert [id(parameter) for parameter in matrices["params"]] == [id(net.table.weight)]
     assert {id(p) for p in vectors["params"]} == {id(net.norm.weight), id(net.norm.bias), id(net.head.bias)}
@@ -113,18 +113,18 @@ def test_matrices_decay_and_vectors_do_not(settings: dict[str, Any]) -> None:
 
 
 def test_a_model_without_vectors_has_one_group() -> None:
-    assert len(optimizer(list((nn.Linear(3, 5, bias=False)).parameters()), Optimizer(**ADAMW)).param_groups) == 1
+    assert len(build_optimizer(list((nn.Linear(3, 5, bias=False)).parameters()), Optimizer(**ADAMW)).param_groups) == 1
 
 
 def steps_of(settings: dict[str, Any], start: Any, gradients: Any) -> list[Any]:
     """The weights of a matrix after each step."""
     net = nn.Linear(3, 2, bias=False)
     net.weight.data = torch.from_numpy(start.copy()).float()
-    chosen, found = optimizer(list((net).parameters()), Optimizer(**settings)), []
+    optimizer, found = build_optimizer(list((net).parameters()), Optimizer(**settings)), []
     for step, gradient in enumerate(gradients):
-        set_learning_rate(chosen, 0.1 / (step + 1))
+        set_learning_rate(optimizer, 0.1 / (step + 1))
         net.weight.grad = torch.from_numpy(gradient.copy()).float()
-        chosen.step()
+        optimizer.step()
         found.append(net.weight.detach().double().numpy().copy())
     return found
 
@@ -194,16 +194,16 @@ def steps_of_shards(whose: str) -> list[Any]:
         groups = [
             {"params": [weight], "weight_decay": decay} for weight, decay in zip(weights, (0.5, 0.0), strict=True)
         ]
-        chosen = optimizer(weights, settings) if whose == "ours" else torch.optim.AdamW(groups, **theirs)
+        optimizer = build_optimizer(weights, settings) if whose == "ours" else torch.optim.AdamW(groups, **theirs)
         for _ in range(2):
             for weight, tensor in zip(weights, whole, strict=True):
                 weight.grad = distribute_tensor(tensor.sin(), mesh, [Shard(0)])
             (clip if whose == "ours" else nn.utils.clip_grad_norm_)(weights, 0.5)
-            chosen.step()
+            optimizer.step()
         return [
             local_tensor(value).tolist()
             for weight in weights
-            for value in (weight.detach(), *chosen.state[weight].values())
+            for value in (weight.detach(), *optimizer.state[weight].values())
         ]
     finally:
         dist.destroy_process_group()
@@ -219,17 +219,17 @@ def test_a_gradient_that_is_no_number_is_told_as_such() -> None:
     assert not clip(list(with_gradients(3, float("inf")).parameters()), None).isfinite()
 
 
-@pytest.mark.parametrize("chosen", [ADAMW, SGD])
-def test_the_first_steps_are_those_of_an_optimiser_that_makes_its_state_late(chosen: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [ADAMW, SGD])
+def test_the_first_steps_are_those_of_an_optimiser_that_makes_its_state_late(settings: dict[str, Any]) -> None:
     late = {
         "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.5, betas=(0.8, 0.9)),
         "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.5, momentum=0.7),
-    }[chosen["name"]]
+    }[settings["name"]]
     torch.manual_seed(0)
     ours = nn.Linear(3, 2, bias=False)
     theirs = nn.Linear(3, 2, bias=False)
     theirs.load_state_dict(ours.state_dict())
-    optimizers = optimizer(list((ours).parameters()), Optimizer(**chosen)), late(theirs.parameters())
+    optimizers = build_optimizer(list((ours).parameters()), Optimizer(**settings)), late(theirs.parameters())
     torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=0)
     for step in range(4):
         for model, each in zip((ours, theirs), optimizers, strict=True):
@@ -241,8 +241,8 @@ def test_the_first_steps_are_those_of_an_optimiser_that_makes_its_state_late(cho
 def test_a_parameter_without_a_gradient_has_state_and_does_not_move() -> None:
     model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
     before = model[1].weight.clone()
-    chosen = optimizer(list((model).parameters()), Optimizer(**ADAMW))
+    optimizer = build_optimizer(list((model).parameters()), Optimizer(**ADAMW))
     model[0](torch.ones(1, 2)).sum().backward()
-    chosen.step()
-    assert set(chosen.state) == set(model.parameters())
+    optimizer.step()
+    assert set(optimizer.state) == set(model.parameters())
     torch.testing.assert_close(model[1].weight, before, rtol=0, atol=0)

@@ -21,7 +21,7 @@ from understudy.parallel import pipeline as schedules
 from understudy.parallel.layout import Layout, OutputSpec
 from understudy.parallel.stages import MicroBatch, Passing, Stage
 from understudy.recipe import Pipeline
-from understudy.train.staged import say_shares
+from understudy.train.staged import warn_if_uneven
 
 FIVE_LAYERS = {
     "llama": {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "num_hidden_layers": 5}},
@@ -155,8 +155,8 @@ def test_what_a_stage_raises_comes_out_of_the_schedule_as_it_is(schedule: Any) -
 def test_stages_of_unequal_cost_are_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
     found = Layout(("a", "b", "c"), {}, {}, OutputSpec((2, 4), torch.float32), (10, 10, 10), 0, 0)
-    say_shares(found, [range(2), range(2, 3)])
+    warn_if_uneven(found, [range(2), range(2, 3)])
     assert "the stages have 2, 1 blocks, and the slowest takes 1.33 times as long as the mean" in caplog.text
     caplog.clear()
-    say_shares(found, [range(1), range(1, 2), range(2, 3)])
+    warn_if_uneven(found, [range(1), range(1, 2), range(2, 3)])
     assert not caplog.text

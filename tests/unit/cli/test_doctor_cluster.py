@@ -10,7 +10,7 @@ import yaml
 from tests import ROOT
 from understudy.cli.check import Check
 from understudy.cli.doctor_accounts import NEEDS
-from understudy.cli.doctor_cluster import _lacking, _network, _open_to_all, _operator, _seen, _shut_out
+from understudy.cli.doctor_cluster import _lacking, _network, _open_to_all, _operator, _readable, _shut_out
 from understudy.kube.api import Kube, Refused
 from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.kube.settings import Cluster, Pool
@@ -147,7 +147,7 @@ def test_a_right_that_is_missing_to_look_takes_only_its_own_check_away() -> None
         yield Check("queue", "q")
         raise Refused("a permission is missing: localqueues is forbidden")
 
-    first, second = _seen("quotas", refused)
+    first, second = _readable("quotas", refused)
     assert first.ok
     assert (second.what, second.ok) == ("quotas", False)
     assert second.fix == "a permission is missing: localqueues is forbidden"

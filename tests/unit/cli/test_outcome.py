@@ -6,7 +6,7 @@ from rich.console import Console
 
 from tests import ROOT
 from understudy.cli import outcome
-from understudy.cli.outcome import _pages, _problems, _registered, _shortest, _where, show_verdict
+from understudy.cli.outcome import _address, _pages, _problems, _registered, _shortest, show_verdict
 from understudy.recipe.file import load
 from understudy.store import Run, StepState, Store
 
@@ -24,12 +24,12 @@ def test_a_path_is_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_way_to_a_runs_page_leads_to_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("UNDERSTUDY_HOME", raising=False)
-    assert _where("runs:/1", tmp_path / ".understudy") == "understudy ui"
-    assert _where("runs:/1", tmp_path / "my home") == "understudy --home 'my home' ui"
+    assert _address("runs:/1", tmp_path / ".understudy") == "understudy ui"
+    assert _address("runs:/1", tmp_path / "my home") == "understudy --home 'my home' ui"
     monkeypatch.setenv("UNDERSTUDY_HOME", "my home")
-    assert _where("runs:/1", tmp_path / "my home") == "understudy ui"
+    assert _address("runs:/1", tmp_path / "my home") == "understudy ui"
     page = "http://mlflow.example/#/experiments/1/runs/1?workflowType=machine_learning"
-    assert _where(page, tmp_path / "elsewhere") == page
+    assert _address(page, tmp_path / "elsewhere") == page
 
 
 def test_what_has_to_be_known_first_comes_before_the_rules(capsys: pytest.CaptureFixture[str]) -> None:

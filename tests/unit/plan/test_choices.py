@@ -12,7 +12,7 @@ from tests.unit.jobs.specs import training_settings
 from understudy.models.facts import Facts
 from understudy.plan.choices import all_degrees, refusal, suited
 from understudy.plan.placeholders import PlaceholderExamples
-from understudy.plan.trace import Planned
+from understudy.plan.planned import Planned
 from understudy.recipe import Degrees, Train
 
 LORA = {"rank": 2, "modules": ["q_proj"]}

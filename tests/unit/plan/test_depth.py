@@ -11,7 +11,8 @@ from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.plan.depth import Depth, deep_traces, depth, depths
 from understudy.plan.placeholders import PlaceholderExamples
-from understudy.plan.trace import Planned, traces
+from understudy.plan.planned import Planned
+from understudy.plan.trace import traces
 from understudy.recipe import ArchitectureModel, Degrees, FactoryModel, Train
 from understudy.recipe.objectives import without_teacher
 from understudy.recipe.tasks import default_objectives

@@ -69,7 +69,7 @@ def test_an_answer_is_the_same_when_it_is_remembered(func: Any, make: Callable[[
         outside = make()  # as weights are, which are of no inference mode
         with torch.no_grad(), torch.inference_mode(inference):
             for args in (outside, make(), outside, make()):
-                assert properties(answers.of(func, args, {}), args) == properties(func(*args), args)
+                assert properties(answers.run(func, args, {}), args) == properties(func(*args), args)
 
 
 OTHERS: list[tuple[Any, tuple[Callable[[], Any], Callable[[], Any]]]] = [
@@ -91,7 +91,7 @@ def test_what_differs_in_anything_that_counts_has_an_answer_of_its_own(
 ) -> None:
     with FakeTensorMode() as mode:
         answers = OperationCache(mode)
-        first, second = (properties(answers.of(func, args, {}), args) for args in (make() for make in both))
+        first, second = (properties(answers.run(func, args, {}), args) for args in (make() for make in both))
         assert [first, second] == [properties(func(*args), args) for args in (make() for make in both)]
         assert first != second
 
@@ -113,7 +113,7 @@ def test_what_is_remembered_is_not_asked_again() -> None:
 def test_a_view_is_of_the_tensor_that_is_given_this_time() -> None:
     with FakeTensorMode() as mode:
         answers, first, other = OperationCache(mode), torch.empty(4), torch.empty(4)
-        views = [answers.of(aten.view.default, (tensor, [2, 2]), {}) for tensor in (first, other, first)]
+        views = [answers.run(aten.view.default, (tensor, [2, 2]), {}) for tensor in (first, other, first)]
     storages = [view.untyped_storage()._cdata for view in views]
     assert storages == [tensor.untyped_storage()._cdata for tensor in (first, other, first)]
 
@@ -122,9 +122,9 @@ def test_tensors_with_memory_are_computed_with() -> None:
     with FakeTensorMode() as mode:
         answers = OperationCache(mode)
         for _ in range(2):
-            assert isinstance(answers.of(aten.zeros.default, ([2],), {}), FakeTensor)
+            assert isinstance(answers.run(aten.zeros.default, ([2],), {}), FakeTensor)
             with unset_fake_temporarily():
-                assert answers.of(aten.zeros.default, ([2],), {}).tolist() == [0, 0]
+                assert answers.run(aten.zeros.default, ([2],), {}).tolist() == [0, 0]
 
 
 WAYS: list[tuple[dict[str, int], dict[str, Any]]] = [

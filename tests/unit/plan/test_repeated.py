@@ -8,7 +8,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from understudy.plan.ledger import Kind, Ledger, Peak
-from understudy.plan.repeated import Further, Repeated
+from understudy.plan.repeated import BlockIncrement, Repeated
 
 WIDTH, ROWS = 8, 4
 
@@ -25,7 +25,7 @@ def at_work(within: int | None, held: list[int]) -> Counter[Kind]:
         within=None if within is None else names[within],
         blocks={name: Counter({"activations": size}) for name, size in zip(names, held, strict=True)},
     )
-    return repeated.further(peak, peak, None, 1).kinds
+    return repeated.increment(peak, peak, None, 1).kinds
 
 
 def test_a_block_computes_in_both_directions_and_what_is_beside_it_does_not_count() -> None:
@@ -39,14 +39,14 @@ def test_a_block_computes_in_both_directions_and_what_is_beside_it_does_not_coun
             shown = block(shown)
         head(shown).sum().backward()
     once = 2 * ROWS * WIDTH * WIDTH
-    assert repeated.further(ledger.peak(), ledger.peak(), {}, 2).flops == 2 * 3 * once
+    assert repeated.increment(ledger.peak(), ledger.peak(), {}, 2).flops == 2 * 3 * once
 
 
 def test_a_blocks_state_is_its_weights_and_what_the_optimiser_made_for_them() -> None:
     ledger, blocks = Ledger(vocabulary=7, grain=1), [nn.Linear(WIDTH, WIDTH) for _ in range(3)]
     repeated = Repeated(ledger, blocks)
     momentum = {weight: {"momentum": torch.zeros_like(weight)} for block in blocks for weight in block.parameters()}
-    assert repeated.further(ledger.peak(), ledger.peak(), momentum, 1).state == 2 * 4 * (WIDTH * WIDTH + WIDTH)
+    assert repeated.increment(ledger.peak(), ledger.peak(), momentum, 1).state == 2 * 4 * (WIDTH * WIDTH + WIDTH)
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ def test_without_blocks_nothing_is_added() -> None:
 
 
 def test_what_several_stages_of_a_rank_add_is_summed() -> None:
-    first, second = Further(Counter(activations=3), 1, 2, 4), Further(Counter(activations=4), 5, 6, 7)
-    assert first + second == Further(Counter(activations=7), 6, 8, 11)
+    first, second = BlockIncrement(Counter(activations=3), 1, 2, 4), BlockIncrement(Counter(activations=4), 5, 6, 7)
+    assert first + second == BlockIncrement(Counter(activations=7), 6, 8, 11)

@@ -15,7 +15,8 @@ from understudy.errors import InputError
 from understudy.models.describe import describe
 from understudy.plan import trial
 from understudy.plan.placeholders import PlaceholderExamples
-from understudy.plan.trace import Planned, traces
+from understudy.plan.planned import Planned
+from understudy.plan.trace import traces
 from understudy.recipe import ArchitectureModel, Degrees
 
 

@@ -74,7 +74,8 @@ def test_another_shape_is_told_with_both(
     with pytest.raises(InputError) as raised:
         check(model, split, description)
     assert str(raised.value).startswith("student.model: ")
-    assert f"logits of shape {found}, the data needs {needed}" in str(raised.value)
+    assert f"logits of shape {found} for inputs" in str(raised.value)
+    assert f"the data needs {needed}" in str(raised.value)
 
 
 def test_a_model_that_fails_is_told_with_its_own_words() -> None:
