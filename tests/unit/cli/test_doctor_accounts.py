@@ -1,4 +1,4 @@
-"""What doctor says of the accounts that run tasks, by what the API server would say of their rights."""
+"""Doctor's checks of the accounts that run tasks, by the rights that the API server reports."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ WRITERS = "teams: {understudy: {writers: ['system:serviceaccount:$(NAMESPACE):%s
 
 
 class Rights(Kube):
-    """A namespace with some accounts, which may do all but what is denied."""
+    """A namespace with some accounts, which have all rights but the denied ones."""
 
     def __init__(self, *denied: str, reviews: bool = True, accounts: tuple[str, ...] = (), writer: str = "") -> None:
         self.namespace, self._denied, self._reviews = "here", denied, reviews
