@@ -46,7 +46,7 @@ def product(mesh_degrees: Degrees, rank: int, rows: int) -> tuple[Any, ...]:
         return result.device_mesh is mesh, result.placements, result.shape, result.to_local().shape
 
 
-def test_another_rank_and_other_degrees_have_the_cached_result_on_their_own_mesh(
+def test_another_rank_and_other_degrees_get_the_cached_result_on_their_mesh(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     operations = computed_operations(monkeypatch)
