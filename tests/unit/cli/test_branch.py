@@ -8,9 +8,9 @@ from understudy.errors import InputError
 
 
 def git(folder: Path, *arguments: str) -> str:
-    named = ["-c", "user.name=rita", "-c", "user.email=rita@example.com"]
+    author = ["-c", "user.name=rita", "-c", "user.email=rita@example.com"]
     return subprocess.run(
-        ["git", "-C", str(folder), *named, *arguments], capture_output=True, text=True, check=True
+        ["git", "-C", str(folder), *author, *arguments], capture_output=True, text=True, check=True
     ).stdout
 
 
@@ -38,7 +38,7 @@ def test_a_commit_changes_nothing_that_is_checked_out(repository: Path) -> None:
         "with evidence",
     ]
     assert git(repository, "show", "promote/x:below/b") == "b\n"
-    assert git(repository, "show", "promote/x:a") == "a\n", "what was committed, and no more"
+    assert git(repository, "show", "promote/x:a") == "a\n", "only the committed file is in it"
     assert git(repository, "status", "--short").strip() == "M a"
     assert git(repository, "branch", "--show-current").strip() == "main"
 

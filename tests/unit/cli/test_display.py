@@ -1,4 +1,4 @@
-"""What a run's steps look like while it goes on; whole runs are shown in tests/pipeline."""
+"""The display of a run's steps while it goes on; the display of whole runs is tested in tests/pipeline."""
 
 import io
 from dataclasses import replace

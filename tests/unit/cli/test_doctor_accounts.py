@@ -1,4 +1,4 @@
-"""What doctor says of the accounts that run tasks, by what the API server would say of their rights."""
+"""Doctor's checks of the accounts that run tasks, by the rights that the API server reports."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ WRITERS = "teams: {understudy: {writers: ['system:serviceaccount:$(NAMESPACE):%s
 
 
 class Rights(Kube):
-    """A namespace with some accounts, which may do all but what is denied."""
+    """A namespace with some accounts, which have all rights but the denied ones."""
 
     def __init__(self, *denied: str, reviews: bool = True, accounts: tuple[str, ...] = (), writer: str = "") -> None:
         self.namespace, self._denied, self._reviews = "here", denied, reviews
@@ -51,26 +51,30 @@ def test_rights_to_jobs_of_an_operator_that_is_not_installed_are_not_asked_for()
     assert rights(denied, PIPELINE, {TRAINJOB.group}).ok
 
 
-def of(kube: Kube) -> dict[str, Check]:
+def checks_by_name(kube: Kube) -> dict[str, Check]:
     return {check.what: check for check in checks(kube)}
 
 
 def test_without_kfp_only_the_pipelines_account_is_looked_at() -> None:
-    assert list(of(Rights("create serviceaccounts/token"))) == [f"rights of {PIPELINE}"]
-    assert of(Rights("create serviceaccounts/token"))[f"rights of {PIPELINE}"].ok, "its pods have a token mounted"
+    assert list(checks_by_name(Rights("create serviceaccounts/token"))) == [f"rights of {PIPELINE}"]
+    assert checks_by_name(Rights("create serviceaccounts/token"))[f"rights of {PIPELINE}"].ok, (
+        "its pods have a token mounted"
+    )
 
 
 @pytest.mark.parametrize(("account", "component"), KFP.items())
 def test_the_account_that_runs_kfps_tasks_is_looked_at_and_its_token_s_right_and_its_place_in_mlflow(
     account: str, component: str
 ) -> None:
-    well = of(Rights(accounts=(account,), writer=account))
-    assert {subject: check.ok for subject, check in well.items()} == {
+    results = checks_by_name(Rights(accounts=(account,), writer=account))
+    assert {subject: check.ok for subject, check in results.items()} == {
         f"rights of {PIPELINE}": True,
         f"rights of {account}": True,
         f"{account} in MLflow": True,
     }
-    lacking = of(Rights("create serviceaccounts/token", "get workflows", accounts=(account,), writer=PIPELINE))
+    lacking = checks_by_name(
+        Rights("create serviceaccounts/token", "get workflows", accounts=(account,), writer=PIPELINE)
+    )
     check = lacking[f"rights of {account}"]
     assert check.found.startswith("it may not get workflows, create serviceaccounts/token of itself")
     assert component in check.fix
@@ -82,5 +86,5 @@ def test_accounts_that_cannot_be_seen_are_no_problem_of_the_cluster() -> None:
         def call(self, method: Any, *arguments: Any, **options: Any) -> Any:
             raise Refused("may not get serviceaccounts")
 
-    check = of(Blind())["rights of pipeline-runner"]
+    check = checks_by_name(Blind())["rights of pipeline-runner"]
     assert (check.found, check.ok) == ("cannot be seen from this account", True)

@@ -1,4 +1,4 @@
-"""Pure rules of understudy doctor --cluster; what it says of a real cluster is in tests/cluster."""
+"""Pure rules of understudy doctor --cluster; its checks of a real cluster are tested in tests/cluster."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -98,10 +98,10 @@ class Policies(Kube):
 
 
 def test_ranks_that_nothing_keeps_from_other_pods_are_told_of_and_runs_can_start() -> None:
-    bare = _network(Policies("default-deny"))
-    assert "no NetworkPolicy ranks: every pod that reaches a rank may speak to it" in bare.found
-    assert "manifests/overlays" in bare.found
-    assert bare.ok
+    default_deny = _network(Policies("default-deny"))
+    assert "no NetworkPolicy ranks: every pod that reaches a rank may speak to it" in default_deny.found
+    assert "manifests/overlays" in default_deny.found
+    assert default_deny.ok
     check = _network(Policies("ranks"))
     assert check.found.startswith("NetworkPolicy ranks")
     assert check.ok
@@ -128,16 +128,16 @@ def test_the_operator_that_the_settings_name_has_to_be_there() -> None:
     [missing] = _operator(Operators(PYTORCHJOB), settings)
     assert missing.what == "trainjobs.trainer.kubeflow.org/v1alpha1"
     assert "install Kubeflow Trainer 2.1" in missing.fix
-    there, runtime = _operator(Operators(PYTORCHJOB, TRAINJOB), settings)
-    assert there.ok
+    installed, runtime = _operator(Operators(PYTORCHJOB, TRAINJOB), settings)
+    assert installed.ok
     assert "there is no TrainingRuntime understudy" in runtime.fix
-    [other] = _operator(Operators(PYTORCHJOB), settings.model_copy(update={"launcher": "pytorchjob"}))
-    assert other.ok
+    [absent] = _operator(Operators(PYTORCHJOB), settings.model_copy(update={"launcher": "pytorchjob"}))
+    assert absent.ok
 
 
 def test_the_account_needs_what_its_role_gives() -> None:
-    things = yaml.safe_load_all((ROOT / "manifests" / "base" / "rights.yaml").read_text())
-    [rules] = [thing["rules"] for thing in things if (thing["kind"], thing["metadata"]["name"]) == ROLE]
+    documents = yaml.safe_load_all((ROOT / "manifests" / "base" / "rights.yaml").read_text())
+    [rules] = [document["rules"] for document in documents if (document["kind"], document["metadata"]["name"]) == ROLE]
     granted = {(v, g, r) for rule in rules for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
     assert set(NEEDS) == granted
 

@@ -59,8 +59,8 @@ def test_every_placeholder_of_the_shipped_tree_is_named_with_its_place(understud
     assert outcome.code == 2
     failed = [check for check in json.loads(outcome.out)["checks"] if not check["ok"]]
     text = (MANIFESTS / SETTINGS).read_text().splitlines()
-    named = [check for check in failed if SETTINGS in check["what"]]
-    keys = {text[int(check["what"].rpartition(":")[2]) - 1].partition(":")[0].strip() for check in named}
+    settings_checks = [check for check in failed if SETTINGS in check["what"]]
+    keys = {text[int(check["what"].rpartition(":")[2]) - 1].partition(":")[0].strip() for check in settings_checks}
     assert keys == {"repository", "registry", "release", "storage-class"}
     assert any("promotions/policy.yaml:" in check["what"] for check in failed)
     assert all(check["fix"] for check in failed)

@@ -1,4 +1,4 @@
-"""Pure rules of what an operator's version lacks; what is said of a real cluster is in tests/cluster."""
+"""Pure rules of operators' versions; the checks of a real cluster are tested in tests/cluster."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""understudy init; tests/full/test_init.py runs what it writes."""
+"""understudy init; tests/full/test_init.py runs the recipes that it writes."""
 
 import os
 import resource
@@ -81,10 +81,10 @@ def test_images_of_any_size_get_a_model_that_can_be_built(understudy: Command, s
     recipe = load(Path("images.yaml"))
     shape = recipe.image.model_dump()
     facts = {"task": recipe.task, "labels": ["a", "b"], "image": shape, "mean": [0.5] * 3, "std": [0.5] * 3}
-    for where, model in recipe.models.items():
+    for path, model in recipe.models.items():
         from understudy.models.build import build_model
 
-        built = build_model(describe(model, facts, where))
+        built = build_model(describe(model, facts, path))
         pixels = torch.zeros((2, shape["channels"], shape["size"], shape["size"]), dtype=torch.uint8)
         assert built(pixels).logits.shape == (2, 2)
 

@@ -1,4 +1,4 @@
-"""Commands about jobs where there is no namespace; what they find and end is in tests/cluster."""
+"""Commands about jobs without a namespace; with one they are tested in tests/cluster."""
 
 from dataclasses import replace
 

@@ -71,12 +71,12 @@ def test_an_alias_that_did_not_move_is_told_with_the_reason(tmp_path: Path) -> N
     recipe = load(ROOT / "recipes" / "digits.yaml").model_dump(mode="json", by_alias=True)
     run, registered = Store(tmp_path).create_run("digits", recipe, ""), {"name": "digits", "version": "1"}
     assert _registered(run, registered) == "registered: digits version 1, alias challenger"
-    stays = {**registered, "stays": "version 2, which has it, is newer"}
-    assert _registered(run, stays) == (
+    with_reason = {**registered, "stays": "version 2, which has it, is newer"}
+    assert _registered(run, with_reason) == (
         "registered before: digits version 1; the alias challenger stays where it is: version 2, which has it, is newer"
     )
     run.record(StepState("register", "reused"))
-    assert _registered(run, stays) == "registered before: digits version 1"
+    assert _registered(run, with_reason) == "registered before: digits version 1"
     assert _registered(run, {"name": "digits", "version": None}) == "not registered; the evidence is in MLflow"
 
 

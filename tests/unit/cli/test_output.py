@@ -1,4 +1,4 @@
-"""What the command shows of texts that others wrote: a registry's names, a bucket's, a rank's."""
+"""The command's output of untrusted text: a registry's names, a bucket's, a rank's."""
 
 import sys
 

@@ -41,9 +41,9 @@ def test_it_says_what_each_training_takes() -> None:
     assert "GiB: " not in output
     together = re.search(r"trainings ([\d.]+ \w+) one after another, ([\d.]+) USD; the control, at most", output)
     assert together
-    each = re.findall(r"steps: ([\d.]+ \w+), ([\d.]+) USD", output)
-    assert minutes(together[1]) == pytest.approx(sum(minutes(hours) for hours, _ in each), abs=0.11)
-    assert float(together[2]) == pytest.approx(sum(float(cost) for _, cost in each), abs=0.011)
+    trainings = re.findall(r"steps: ([\d.]+ \w+), ([\d.]+) USD", output)
+    assert minutes(together[1]) == pytest.approx(sum(minutes(hours) for hours, _ in trainings), abs=0.11)
+    assert float(together[2]) == pytest.approx(sum(float(cost) for _, cost in trainings), abs=0.011)
     assert "0.02 MiB of keys and values for each 32 tokens" in output  # 2 layers x 2 x 4 heads x 8 wide x 32 x 4 bytes
 
 
@@ -54,12 +54,12 @@ def minutes(time: str) -> float:
 
 def test_other_degrees_are_ranked_for_machines_too() -> None:
     document = json.loads(plan("--json", "--all", *TWO))
-    others = document["distill"]["others"]
+    alternatives = document["distill"]["others"]
     assert {"tp", "cp", "pp", "dp_replicate"} == {
-        name for other in others for name, size in other["degrees"].items() if size == 2
+        name for alternative in alternatives for name, size in alternative["degrees"].items() if size == 2
     }
-    assert [other["step_seconds"]["all"] for other in others] == sorted(
-        other["step_seconds"]["all"] for other in others
+    assert [alternative["step_seconds"]["all"] for alternative in alternatives] == sorted(
+        alternative["step_seconds"]["all"] for alternative in alternatives
     )
     host, disk, run = document["teacher"]["host_bytes"], document["teacher"]["disk_bytes"], document["run"]
     assert host["all"] == host["processes"] + host["tensors"] + host["checkpoint"]
@@ -131,9 +131,9 @@ def test_a_gpu_that_is_not_in_the_table_is_planned_for_without_times(monkeypatch
     assert not re.search(r"\d s\b|USD|a step$", output, re.MULTILINE)
     distill = json.loads(plan("--json", "--all", *TWO))["distill"]
     assert (distill["steps"], distill["hours"], distill["usd"]) == (20000, None, None)
-    assert {json.dumps(each["step_seconds"]) for each in [distill["plan"], *distill["others"]]} == {"null"}
-    assert "a step    " in (named := plan("--hardware", "L4"))
-    assert "no time" not in named
+    assert {json.dumps(estimate["step_seconds"]) for estimate in [distill["plan"], *distill["others"]]} == {"null"}
+    assert "a step    " in (with_hardware := plan("--hardware", "L4"))
+    assert "no time" not in with_hardware
 
 
 def test_hardware_that_is_not_in_the_table_is_refused() -> None:

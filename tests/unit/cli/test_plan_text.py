@@ -1,4 +1,4 @@
-"""The plan's words; what it says of a recipe is in test_plan.py."""
+"""The plan's text; the plans of recipes are tested in test_plan.py."""
 
 import pytest
 

@@ -29,7 +29,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 
 def output_of(pipeline: Pipeline, *arguments: str, stdin: str = "") -> str:
-    """What a command prints."""
+    """The output of a command."""
     done = CliRunner().invoke(app, ["--tracking-uri", pipeline.uri, "review", *arguments], input=stdin)
     if done.exception:
         raise done.exception
@@ -44,13 +44,13 @@ def test_a_challenger_becomes_the_champion_by_commits_and_a_revert_takes_it_back
     folder = folder_of(repository / "manifests" / "promotions")
     git(repository, "add", ".")
     git(repository, "commit", "-qm", "policy")
-    where = ("--promotions", str(folder))
+    option = ("--promotions", str(folder))
 
     def champion() -> str | None:
         return server_at(pipeline.uri).aliases(MODEL).get("champion")
 
     def promoted(version: str) -> None:
-        assert f"promote/{FILE}-{version}" in output_of(pipeline, "request", MODEL, *where)
+        assert f"promote/{FILE}-{version}" in output_of(pipeline, "request", MODEL, *option)
         message = git(repository, "log", "-1", "--format=%B", f"promote/{FILE}-{version}")
         assert f"Promote {MODEL} to version {version}" in message
         assert "[0.96, 0.99]" in message, "the evidence"
@@ -59,7 +59,7 @@ def test_a_challenger_becomes_the_champion_by_commits_and_a_revert_takes_it_back
             with pytest.raises(InputError, match="the policy asks for 2 people"):
                 output_of(pipeline, "apply", str(folder))
             key = private(name, tmp_path, "secret" if name == "sam" else "")
-            approved = output_of(pipeline, "approve", MODEL, "--as", name, "--key", str(key), *where, stdin="secret\n")
+            approved = output_of(pipeline, "approve", MODEL, "--as", name, "--key", str(key), *option, stdin="secret\n")
             assert f"version {version}, approved by " in approved
             git(repository, "commit", "-qam", f"{name} approves")
         git(repository, "switch", "-q", "main")

@@ -129,7 +129,7 @@ def test_only_a_pod_that_has_to_go_asks_the_cluster(
 def test_a_run_is_profiled_where_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: bool
 ) -> None:
-    """What is wished for is in the run's folder before its pipeline begins."""
+    """The wish for profiles is in the run's folder before its pipeline begins."""
     profiled: list[bool] = []
 
     def looked(*_: object) -> bool:
@@ -235,7 +235,7 @@ def first_process() -> Iterator[None]:
 def test_a_pod_that_has_to_go_waits_for_its_steps_and_no_longer(
     first_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A pipeline that ends at once, and its step, which gives back what it holds first."""
+    """A pipeline that ends at once, and its step, which releases its lease first."""
     del first_process
     began, released = tmp_path / "began", tmp_path / "given back"
     step = (

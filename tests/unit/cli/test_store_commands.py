@@ -13,7 +13,7 @@ from understudy.store.files import sha256
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What the registry says that it needs."""
+    """The digests that the registry needs."""
     digests: set[str] = set()
     monkeypatch.setattr(champion, "registered_digests", lambda uri: digests)
     return digests
@@ -56,26 +56,26 @@ def test_objects_are_listed_for_machines(understudy, make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "word"), [(None, "live"), (0, "done"), (1, "failed"), (3, "rejected"), (130, "stopped")]
+    ("code", "state"), [(None, "live"), (0, "done"), (1, "failed"), (3, "rejected"), (130, "stopped")]
 )
-def test_runs_are_listed_with_how_they_ended(understudy, store, code: int | None, word: str) -> None:
+def test_runs_are_listed_with_how_they_ended(understudy, store, code: int | None, state: str) -> None:
     run = store.create_run("digits", {}, "sqlite:///x")
     run.record(StepState("ingest", "reused"))
     if code is not None:
         run.end(code)
     (row,) = json.loads(understudy("store", "ls", "--runs", "--json").out)
-    assert (row["run"], row["name"], row["state"], row["exit_code"]) == (run.id, "digits", word, code)
+    assert (row["run"], row["name"], row["state"], row["exit_code"]) == (run.id, "digits", state, code)
     line = understudy("store", "ls", "--runs").out.splitlines()[1]
-    assert line.split()[:3] == [run.id, "digits", word]
+    assert line.split()[:3] == [run.id, "digits", state]
     assert line.endswith("ingest reused")
 
 
 def test_an_object_is_shown_with_its_files_and_origin(understudy, make) -> None:
     first = make("x")
     digest = make("y", records=first)
-    shown = understudy("store", "show", digest[:10]).out
+    output = understudy("store", "show", digest[:10]).out
     for part in (digest, "records", f"input    records {first}", "fact     rows 3", "ingest in 2 s", "result.txt"):
-        assert part in shown
+        assert part in output
     data = json.loads(understudy("store", "show", digest[:10], "--json").out)
     assert (data["digest"], data["inputs"], data["made_by"][0]["step"]) == (digest, {"records": first}, "ingest")
     assert data["files"][0]["path"] == "result.txt"
@@ -131,14 +131,14 @@ def test_gc_shows_what_would_go_and_asks_for_yes(understudy, store, make) -> Non
     assert list(store.objects) == []
 
 
-@pytest.mark.parametrize(("answer", "gone"), [("y\n", True), ("n\n", False), ("\n", False)])
-def test_gc_asks_on_a_terminal(understudy, store, make, monkeypatch, answer: str, gone: bool) -> None:
+@pytest.mark.parametrize(("answer", "is_removed"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_gc_asks_on_a_terminal(understudy, store, make, monkeypatch, answer: str, is_removed: bool) -> None:
     orphan(store, make())
     terminal = io.StringIO(answer)
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr("sys.stdin", terminal)
     understudy("store", "gc")
-    assert (list(store.objects) == []) is gone
+    assert (list(store.objects) == []) is is_removed
 
 
 def test_gc_keeps_what_the_registry_needs(understudy, store, make, registered: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""understudy submit: what it prints and how it ends, against a KFP server and a real MLflow database."""
+"""understudy submit: its output and exit codes, against a KFP server and a real MLflow database."""
 
 from collections.abc import Iterator
 from pathlib import Path

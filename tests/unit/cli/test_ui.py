@@ -88,10 +88,10 @@ def test_a_server_that_fails_is_told_with_its_last_words(tmp_path: Path, port: i
 
 @pytest.mark.usefixtures("database")
 def test_a_taken_port_is_named_with_the_way_out(understudy) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = occupied.getsockname()[1]
         outcome = understudy("ui", "--port", str(port))
     assert outcome.code == 2
     assert outcome.err == f"error: port {port} is taken; take another one: understudy ui --port {port % 65535 + 1}\n"

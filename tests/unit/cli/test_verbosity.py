@@ -8,20 +8,20 @@ from understudy.cli.settings import Settings
 
 
 @pytest.fixture
-def settings_seen(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+def received_settings(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that commands find: `one`, and `two` in a group."""
-    seen: list[Settings] = []
+    received: list[Settings] = []
     app, group = typer.Typer(cls=cli.VerbosityOptions), typer.Typer()
     app.callback()(cli.understudy)
 
     @app.command()
     @group.command("two")
     def one(ctx: typer.Context, name: str = "") -> None:
-        seen.append(ctx.obj)
+        received.append(ctx.obj)
 
     app.add_typer(group, name="group")
     monkeypatch.setattr(cli, "app", app)
-    return seen
+    return received
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def settings_seen(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     ],
 )
 def test_loudness_is_taken_before_and_after_the_command(
-    understudy, settings_seen: list[Settings], line: str, quiet: bool, verbose: bool
+    understudy, received_settings: list[Settings], line: str, quiet: bool, verbose: bool
 ) -> None:
     assert understudy(*line.split()).code == 0
-    assert [(settings.quiet, settings.verbose) for settings in settings_seen] == [(quiet, verbose)]
+    assert [(settings.quiet, settings.verbose) for settings in received_settings] == [(quiet, verbose)]
     assert logging.getLogger("understudy").level == (logging.INFO if verbose else logging.WARNING)
 
 

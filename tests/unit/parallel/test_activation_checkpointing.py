@@ -38,14 +38,14 @@ def backward(kind: str, recompute: Literal["none", "full", "selective"]) -> tupl
 
     options = {} if kind == "vit" else {"use_cache": False}
     torch.manual_seed(1)
-    shown = inputs(kind)
+    batch = inputs(kind)
     weights = {parameter.untyped_storage().data_ptr() for parameter in net.parameters()}
     with FlopCounterMode(display=False) as counter:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = net(shown, **options).logits.square().sum()
+            loss = net(batch, **options).logits.square().sum()
         loss.backward()
     gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
-    return gradients, sum(size for at, size in saved.items() if at not in weights), counter.get_total_flops()
+    return gradients, sum(size for storage, size in saved.items() if storage not in weights), counter.get_total_flops()
 
 
 @pytest.mark.parametrize("kind", ["llama", "vit"])
@@ -53,7 +53,7 @@ def test_gradients_are_the_same_bits_and_less_is_kept(kind: str) -> None:
     plain, most, least = backward(kind, "none")
     for recompute in ("full", "selective"):
         gradients, saved, operations = backward(kind, recompute)  # type: ignore[arg-type]
-        assert all(torch.equal(ours, other) for ours, other in zip(gradients, plain, strict=True))
+        assert all(torch.equal(gradient, expected) for gradient, expected in zip(gradients, plain, strict=True))
         assert saved < most
         assert operations > least
 
@@ -98,12 +98,12 @@ def test_running_means_count_a_batch_once(recompute: Literal["none", "full", "se
 def test_keys_and_values_are_not_kept_in_training() -> None:
     from understudy.models.tasks import TextModel
 
-    seen: dict[str, Any] = {}
+    values: dict[str, Any] = {}
 
     class Net(nn.Module):
         def forward(self, inputs: Tensor, use_cache: bool = True) -> Tensor:
-            seen["use_cache"] = use_cache
+            values["use_cache"] = use_cache
             return inputs[..., None].float()
 
     TextModel(Net(), 1)(torch.zeros(1, 2, dtype=torch.long))
-    assert seen == {"use_cache": False}
+    assert values == {"use_cache": False}

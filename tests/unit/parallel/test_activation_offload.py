@@ -11,7 +11,7 @@ from understudy.recipe import Recompute
 
 
 def backward(recompute: Recompute, monkeypatch: pytest.MonkeyPatch, *, offload: bool) -> tuple[list[Tensor], int]:
-    """Gradients, and the bytes of what was moved."""
+    """Gradients, and the bytes that were moved."""
     net, moved = model("llama"), []
     away = activation_offload._to_cpu
 
@@ -41,7 +41,7 @@ def test_gradients_are_the_same_bits_and_less_is_moved_of_blocks_that_are_comput
     sizes = []
     for kind in kinds:
         gradients, size = backward(kind, monkeypatch, offload=True)
-        assert all(torch.equal(ours, other) for ours, other in zip(gradients, plain, strict=True))
+        assert all(torch.equal(gradient, expected) for gradient, expected in zip(gradients, plain, strict=True))
         sizes.append(size)
     assert 0 < sizes[0] < sizes[1] < sizes[2]
 

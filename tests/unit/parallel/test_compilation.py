@@ -72,6 +72,6 @@ def test_auto_compiles_where_it_pays_and_is_right(
     monkeypatch.setattr(compilation, "has_compiler", lambda: able)
     monkeypatch.setattr("understudy.parallel.savers.compile_blocks", lambda model, _: compiled_models.append(model))
     train = Train.model_validate({"steps": 1, "compile": "auto", "strategy": strategy})
-    learns = model(kind) if kind else nn.Linear(2, 2)
-    Savers.of(train).apply(learns, "student.train", torch.device(device), splits=splits)
+    trained = model(kind) if kind else nn.Linear(2, 2)
+    Savers.of(train).apply(trained, "student.train", torch.device(device), splits=splits)
     assert bool(compiled_models) is compiled

@@ -17,11 +17,11 @@ def test_parts_are_those_of_torchs_attention(causal: bool) -> None:
     output, sums = attended(*inputs, causal=causal, scale=0.5)
     torch.testing.assert_close(output, reference.detach())
     products = 0.5 * inputs[0] @ inputs[1].mT
-    seen = products.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -torch.inf) if causal else products
-    torch.testing.assert_close(sums, seen.logsumexp(-1))
+    visible = products.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -torch.inf) if causal else products
+    torch.testing.assert_close(sums, visible.logsumexp(-1))
     grads = gradients(back.detach(), *inputs, output, sums, causal=causal, scale=0.5)
-    for ours, theirs in zip(grads, expected, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for gradient, expected_gradient in zip(grads, expected, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class Chain(nn.Module):
 
 
 class Skipping(Chain):
-    """Its last block takes what the first has made, too."""
+    """Its last block takes the first one's output, too."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         first = self.blocks[0](self.embed(tokens))
@@ -119,7 +119,7 @@ def test_the_slowest_stage_is_as_fast_as_can_be(costs: list[int], first: int, la
         [range(start, end) for start, end in pairwise((0, *inner, len(costs)))]
         for inner in combinations(range(1, len(costs)), stages - 1)
     )
-    assert max(stage_costs(chain, parts)) == min(max(stage_costs(chain, way)) for way in cuts)
+    assert max(stage_costs(chain, parts)) == min(max(stage_costs(chain, division)) for division in cuts)
 
 
 def test_more_stages_than_blocks_are_refused() -> None:

@@ -21,9 +21,9 @@ KINDS = ["llama", "gpt2", "bert", "gemma2", "qwen2"]
 
 
 def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tensor, list[set[str]]]:
-    """What the stages of all ranks answer together, and what each rank holds."""
+    """The output of the stages of all ranks together, and the names of each rank's parameters."""
     parts = boundaries(model_layout := layout(model, TOKENS[:2], "train"), stages, "train")
-    stages_by_number, held = {}, []
+    stages_by_number, parameter_names = {}, []
     for rank_stages in ranks:
         part = cut(copy.deepcopy(model), model_layout, parts, rank_stages)
         for number, (staged, passing) in zip(rank_stages, part.stages, strict=True):
@@ -31,12 +31,12 @@ def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tens
         tied_alone = without_unused(
             part.rank_model, part.tied, [stages_by_number[number].model for number in rank_stages]
         )
-        held.append({name for name, _ in tied_alone.named_parameters()})
+        parameter_names.append({name for name, _ in tied_alone.named_parameters()})
     hidden: list[Tensor] = []
     for number in range(stages):
         stages_by_number[number].parts = [MicroBatch(TOKENS, {}, lambda outputs: outputs.states, nullcontext)]
         hidden = [stages_by_number[number](*hidden, part=0)]
-    return hidden[0], held
+    return hidden[0], parameter_names
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -44,35 +44,39 @@ def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tens
 def test_stages_after_one_another_are_the_model(kind: str, tied: bool) -> None:
     model = TextModel(network(kind, tie_word_embeddings=tied), 64)
     with torch.no_grad():
-        output, held = through(model, [[0], [1], [2]], 3)
+        output, parameter_names = through(model, [[0], [1], [2]], 3)
         assert torch.equal(output, model(TOKENS).logits)
     everything = {name for name, _ in model.named_parameters()}
-    assert set().union(*held) == everything
-    shared = (held[0] & held[1]) | (held[1] & held[2]) | (held[0] & held[2])
+    assert set().union(*parameter_names) == everything
+    shared = (
+        (parameter_names[0] & parameter_names[1])
+        | (parameter_names[1] & parameter_names[2])
+        | (parameter_names[0] & parameter_names[2])
+    )
     assert len(shared) == (1 if tied else 0)
-    assert all(len(names) < 0.6 * len(everything) for names in held)
+    assert all(len(names) < 0.6 * len(everything) for names in parameter_names)
 
 
 def test_a_rank_with_the_first_and_the_last_stage_holds_a_tied_weight_once() -> None:
     model = TextModel(network("llama", tie_word_embeddings=True), 64)
     with torch.no_grad():
-        output, held = through(model, [[0, 3], [1, 2]], 4)
+        output, parameter_names = through(model, [[0, 3], [1, 2]], 4)
         assert torch.equal(output, model(TOKENS).logits)
-    assert not held[0] & held[1]
+    assert not parameter_names[0] & parameter_names[1]
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_stages_blocks_are_found_though_what_is_tied_to_it_outweighs_them(number: int) -> None:
+def test_a_stages_blocks_are_found_even_if_its_tied_weight_is_larger(number: int) -> None:
     """fully_shard is around each block, and a tied weight cannot be in two of its groups."""
     model = TextModel(network("llama", tie_word_embeddings=True, vocab_size=4096), 64)
     model_layout = layout(model, TOKENS[:2], "train")
     part = cut(model, model_layout, parts := boundaries(model_layout, 2, "train"), [number])
     stage = Stage(*part.stages[0], part.tied, torch.float32, is_last=number == 1)
-    ours = [part.rank_model.get_submodule(model_layout.blocks[block]) for block in parts[number]]
+    local_blocks = [part.rank_model.get_submodule(model_layout.blocks[block]) for block in parts[number]]
     assert sum(weight.numel() for weight in stage.tied.parameters()) > sum(
-        weight.numel() for block in ours for weight in block.parameters()
+        weight.numel() for block in local_blocks for weight in block.parameters()
     )
-    assert [block for block in blocks(stage) if list(block.parameters())] == ours
+    assert [block for block in blocks(stage) if list(block.parameters())] == local_blocks
 
 
 def test_what_is_absent_says_how_it_was_configured() -> None:
@@ -88,16 +92,16 @@ def test_what_is_absent_says_how_it_was_configured() -> None:
 
 
 @pytest.mark.parametrize("savers", [Savers(), Savers("full"), Savers("selective"), Savers(offloaded=True)])
-def test_what_is_absent_says_its_weights_types_and_holds_none_of_them(savers: Savers) -> None:
+def test_an_absent_module_has_the_types_of_its_weights_and_none_of_their_memory(savers: Savers) -> None:
     model = TextModel(network("llama", tie_word_embeddings=False), 64).bfloat16()
     savers.apply(model, "train", torch.device("cpu"), splits=True)
     block = model.get_submodule("net.model.layers.0")
     block.register_forward_hook(lambda *_, around=block: None)
     model_layout = layout(model, TOKENS[:2], "train")
-    held = weakref.ref(model.get_submodule("net.model.layers.0.mlp.up_proj").weight)
+    weight_reference = weakref.ref(model.get_submodule("net.model.layers.0.mlp.up_proj").weight)
     part = cut(model, model_layout, boundaries(model_layout, 2, "train"), [1])
     del model, block
     gc.collect()
-    assert held() is None
+    assert weight_reference() is None
     weight = part.stages[0][0].get_submodule("net.model.layers.0").mlp.up_proj.weight  # type: ignore[union-attr]
     assert (weight.dtype, weight.device.type) == (torch.bfloat16, "meta")

@@ -34,6 +34,6 @@ RUN = {
 
 
 def overrides(*settings: dict[str, str]) -> list[str]:
-    """As a command line has them."""
-    values = {name: value for some in settings for name, value in some.items()}
+    """The settings as options of the command."""
+    values = {name: value for setting in settings for name, value in setting.items()}
     return [option for name, value in values.items() for option in ("--set", f"{name}={value}")]

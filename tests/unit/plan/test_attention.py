@@ -43,12 +43,12 @@ def test_masks_are_planned_where_a_training_has_them(
     monkeypatch: pytest.MonkeyPatch, packing: dict[str, str], masked: bool
 ) -> None:
     """Without one, heads that share keys are given as they are; with one, transformers repeats them."""
-    seen = set()
-    plain = functional.scaled_dot_product_attention
+    calls = set()
+    original = functional.scaled_dot_product_attention
 
-    def watched(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **named: Any) -> Tensor:
-        seen.add((attn_mask is not None, query.shape[1] // key.shape[1]))
-        return plain(query, key, value, attn_mask=attn_mask, **named)
+    def watched(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **kwargs: Any) -> Tensor:
+        calls.add((attn_mask is not None, query.shape[1] // key.shape[1]))
+        return original(query, key, value, attn_mask=attn_mask, **kwargs)
 
     monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
     facts: Any = {**TEXT, **packing}
@@ -56,4 +56,4 @@ def test_masks_are_planned_where_a_training_has_them(
     model = describe(ArchitectureModel(type="llama", config=config), TEXT, "student.model")
     job = replace(planned(model), examples=PlaceholderExamples(facts, 64))
     trace(job, Degrees(), 0, "cpu", torch.float32)
-    assert seen == {(masked, 1 if masked else 2)}
+    assert calls == {(masked, 1 if masked else 2)}

@@ -91,7 +91,7 @@ def test_degrees_whose_processes_do_not_divide_into_copies_of_the_teacher_are_re
 
 
 @pytest.mark.parametrize(
-    ("mesh_degrees", "way"),
+    ("mesh_degrees", "exchange"),
     [
         (Degrees(cp=4), "alltoall"),
         (Degrees(cp=2, tp=4), "ring"),
@@ -99,10 +99,10 @@ def test_degrees_whose_processes_do_not_divide_into_copies_of_the_teacher_are_re
         (Degrees(cp=8, tp=2), "alltoall"),
     ],
 )
-def test_sequences_go_in_a_ring_where_heads_do_not_divide(mesh_degrees: Degrees, way: str) -> None:
+def test_sequences_go_in_a_ring_where_heads_do_not_divide(mesh_degrees: Degrees, exchange: str) -> None:
     """Where a ring fits: each of its ranks has two chunks, and sequences of 8 have no 16."""
     assert suited(planned(), mesh_degrees) == (
-        mesh_degrees if way == "alltoall" else mesh_degrees.model_copy(update={"cp_comm_type": way})
+        mesh_degrees if exchange == "alltoall" else mesh_degrees.model_copy(update={"cp_comm_type": exchange})
     )
 
 

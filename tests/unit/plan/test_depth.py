@@ -61,13 +61,13 @@ def planned(model: Any, teacher: Any = None, **train: Any) -> Planned:
         ),
     ],
 )
-def test_what_few_blocks_take_says_what_many_do(
+def test_a_deep_trace_is_extrapolated_from_few_blocks(
     model: Any, teacher: Any, mesh_degrees: Degrees, train: dict[str, Any], error: float
 ) -> None:
     job = planned(model, teacher, **train)
-    whole = traces(job, mesh_degrees, "cpu", torch.float32)
+    full_traces = traces(job, mesh_degrees, "cpu", torch.float32)
     estimates = deep_traces(job, mesh_degrees, depths(job), "cpu", torch.float32)
-    for estimated, measured in zip(estimates, whole, strict=True):
+    for estimated, measured in zip(estimates, full_traces, strict=True):
         assert estimated.peak.bytes == pytest.approx(measured.peak.bytes, rel=error, abs=1)
         assert (estimated.resident, estimated.flops) == pytest.approx(
             (measured.resident, measured.flops), rel=error, abs=1
@@ -79,16 +79,16 @@ def test_what_few_blocks_take_says_what_many_do(
 
 
 def test_shallow_models_alone_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    depths_traced = []
 
-    def watched(job: Planned, *args: Any, **named: Any) -> Any:
-        seen.append(job.model["config"]["num_hidden_layers"])  # type: ignore[typeddict-item]
-        return traces(job, *args, **named)
+    def watched(job: Planned, *args: Any, **kwargs: Any) -> Any:
+        depths_traced.append(job.model["config"]["num_hidden_layers"])  # type: ignore[typeddict-item]
+        return traces(job, *args, **kwargs)
 
     monkeypatch.setattr("understudy.plan.depth.traces", watched)
     job = planned(llama(60))
     deep_traces(job, Degrees(), depths(job), "cpu", torch.float32)
-    assert seen == [4]
+    assert depths_traced == [4]
 
 
 def test_a_model_of_few_blocks_is_traced_as_it_is() -> None:
@@ -107,8 +107,8 @@ def test_a_teacher_without_blocks_is_traced_as_it_is_beside_a_deep_student() -> 
     teacher = {**TEXT, "kind": "factory", "factory": f"{__name__}:lookup", "kwargs": {}}
     job = planned(llama(7), teacher)
     (estimated,) = deep_traces(job, Degrees(), depths(job), "cpu", torch.float32)
-    (whole,) = traces(job, Degrees(), "cpu", torch.float32)
-    assert (estimated.peak.bytes, estimated.flops) == (whole.peak.bytes, whole.flops)
+    (full,) = traces(job, Degrees(), "cpu", torch.float32)
+    assert (estimated.peak.bytes, estimated.flops) == (full.peak.bytes, full.flops)
 
 
 def test_blocks_that_differ_have_no_depth() -> None:
@@ -124,12 +124,12 @@ def test_layers_of_several_types_have_no_depth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("modules", "alike"),
+    ("modules", "has_depth"),
     [(["q_proj"], True), (["*.mlp.*_proj"], True), (["layers.5.*.q_proj"], False), (["[0-3].mlp"], False)],
 )
-def test_blocks_of_which_some_are_trained_are_all_traced(modules: list[str], alike: bool) -> None:
+def test_blocks_of_which_some_are_trained_are_all_traced(modules: list[str], has_depth: bool) -> None:
     student_depth, _ = depths(planned(llama(8), lora={"modules": modules}))
-    assert (student_depth is not None) is alike
+    assert (student_depth is not None) is has_depth
 
 
 def test_code_of_ones_own_has_no_depth() -> None:

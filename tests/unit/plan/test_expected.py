@@ -1,4 +1,4 @@
-"""What a task expects of examples, beside what data becomes."""
+"""The examples that a task expects, compared with prepared ones."""
 
 from pathlib import Path
 

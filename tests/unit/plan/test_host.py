@@ -1,4 +1,4 @@
-"""Memory of nodes, beside what processes really have."""
+"""Memory of nodes, compared with that of real processes."""
 
 import subprocess
 import sys

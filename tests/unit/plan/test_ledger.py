@@ -1,4 +1,4 @@
-"""The ledger of memory: what is held, of which kind, and when it was most."""
+"""The ledger of memory: live bytes by kind, and the peak."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ def mib(count: int) -> torch.Tensor:
     return torch.zeros(count * MIB // 4)
 
 
-def test_the_most_that_was_held_at_once_is_told_with_its_phase() -> None:
+def test_the_peak_has_its_phase_and_kinds() -> None:
     ledger = Ledger(vocabulary=7, grain=1)
     with FakeTensorMode(), ledger.watching():
         resident = mib(2)
@@ -41,39 +41,39 @@ def test_the_most_that_was_held_at_once_is_told_with_its_phase() -> None:
     del resident, last
 
 
-def test_a_view_holds_what_it_looks_at_and_is_counted_once() -> None:
+def test_a_view_keeps_its_storage_alive_and_is_counted_once() -> None:
     ledger = Ledger(vocabulary=7, grain=1)
     with FakeTensorMode(), ledger.watching():
         view = mib(2)[:5].view(5, 1)
-        other = mib(1)
+        second = mib(1)
     assert ledger.peak().bytes == 3 * MIB
-    del view, other
+    del view, second
 
 
-def test_what_is_held_stays_when_the_rest_is_forgotten() -> None:
+def test_live_tensors_are_still_counted_after_forget() -> None:
     ledger = Ledger(vocabulary=7, grain=1)
     with FakeTensorMode(), ledger.watching():
         resident = mib(1)
-        gone = mib(5)
-        del gone
+        freed = mib(5)
+        del freed
         ledger.forget()
-        again = mib(2)
+        later = mib(2)
     assert ledger.peak().bytes == 3 * MIB
-    del resident, again
+    del resident, later
 
 
-def test_a_storage_that_is_emptied_is_free_until_it_is_filled_again() -> None:
-    """As fully_shard does with what it has gathered."""
+def test_a_resized_storage_is_counted_with_its_new_size() -> None:
+    """As fully_shard does with all-gathered parameters."""
     ledger = Ledger(vocabulary=7, grain=1)
     with FakeTensorMode(), ledger.watching():
         gathered = mib(4)
         gathered.untyped_storage().resize_(0)
         ledger.forget()
-        other = mib(1)
+        second = mib(1)
         assert ledger.peak().bytes == MIB
         gathered.untyped_storage().resize_(4 * MIB)
     assert ledger.peak().kinds == {"communication": 4 * MIB, "temporary": MIB}
-    del other
+    del second
 
 
 def test_kinds_can_be_said_and_sizes_are_rounded_up() -> None:
@@ -118,7 +118,7 @@ SENT: dict[str, Send] = {
 
 @pytest.fixture
 def two_ranks() -> Iterator[DeviceMesh]:
-    """A mesh whose other rank is not there: collectives allocate what they always do, and move nothing."""
+    """A mesh whose other rank does not exist: collectives allocate as usual, and send nothing."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
@@ -134,19 +134,19 @@ def forward_and_backward(send: Send, mesh: DeviceMesh) -> None:
 def most_allocated(events: Iterable[dict[str, Any]]) -> int:
     """The most bytes that were allocated at once, by the events of torch's profiler."""
     allocated: dict[int, int] = {}
-    most = 0
+    largest = 0
     for event in sorted((event for event in events if event.get("name") == "[memory]"), key=lambda event: event["ts"]):
         size, address = event["args"]["Bytes"], event["args"]["Addr"]
         if size > 0:
             allocated[address] = size
         else:
             allocated.pop(address, None)
-        most = max(most, sum(allocated.values()))
-    return most
+        largest = max(largest, sum(allocated.values()))
+    return largest
 
 
 @pytest.mark.parametrize("sent", SENT)
-def test_a_collective_holds_without_memory_what_it_holds_with_memory(
+def test_a_collective_takes_the_same_memory_on_fake_tensors_as_on_real_ones(
     tmp_path: Path, two_ranks: DeviceMesh, sent: str
 ) -> None:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:

@@ -1,4 +1,4 @@
-"""What a training is planned for."""
+"""The machine for which a training is planned."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def job() -> Job:
 
 
 @pytest.mark.parametrize(
-    ("changes", "named", "here", "kind", "reason"),
+    ("changes", "name", "local_gpus", "kind", "reason"),
     [
         ({}, None, [], "CPU", "this machine's, which has"),
         ({}, None, [T4], "T4", "this machine's, which has 1"),
@@ -43,17 +43,17 @@ def job() -> Job:
         ({"nodes": 2}, None, [], "H100", "assumed"),
     ],
 )
-def test_it_is_what_was_named_or_else_what_is_here(
-    job: Job, changes: dict[str, object], named: str | None, here: list[Gpu], kind: str, reason: str
+def test_the_named_hardware_counts_then_the_recipes_then_this_machines(
+    job: Job, changes: dict[str, object], name: str | None, local_gpus: list[Gpu], kind: str, reason: str
 ) -> None:
-    machine = machine_for(replace(job, **changes), named, table(), here)  # type: ignore[arg-type]
+    machine = machine_for(replace(job, **changes), name, table(), local_gpus)  # type: ignore[arg-type]
     assert machine.kind == kind
     assert machine.reason.startswith(reason)
     assert bool(machine.reason) == bool(reason)
     if not reason.startswith("this"):
         assert machine.hardware == table()[kind]
     elif kind != "CPU":
-        assert machine.hardware.memory == min(gpu.memory for gpu in here) / GIB
+        assert machine.hardware.memory == min(gpu.memory for gpu in local_gpus) / GIB
 
 
 def test_a_cpu_s_processes_share_its_memory(job: Job) -> None:

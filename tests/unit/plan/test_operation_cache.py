@@ -1,4 +1,4 @@
-"""What operations make of tensors without memory, remembered: as FakeTensorMode says it each time."""
+"""Cached results of operations on FakeTensors, compared with those of FakeTensorMode."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,7 +35,7 @@ CALLS: list[tuple[Any, Callable[[], tuple[Any, ...]]]] = [
 
 
 @pytest.fixture(autouse=True)
-def _nothing_remembered() -> Iterator[None]:
+def _empty_cache() -> Iterator[None]:
     before = dict(module._remembered)
     module._remembered.clear()
     yield
@@ -44,7 +44,7 @@ def _nothing_remembered() -> Iterator[None]:
 
 
 def properties(result: Any, args: Any) -> Any:
-    """All that may be asked of what an operation made, and whose storage it has."""
+    """All properties of an operation's result, with the input whose storage it shares."""
     if isinstance(result, list | tuple):
         return [type(result), *(properties(part, args) for part in result)]
     if not isinstance(result, FakeTensor):
@@ -63,13 +63,13 @@ def properties(result: Any, args: Any) -> Any:
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize(("func", "make"), CALLS)
-def test_an_answer_is_the_same_when_it_is_remembered(func: Any, make: Callable[[], Any], inference: bool) -> None:
+def test_a_cached_result_has_the_same_properties(func: Any, make: Callable[[], Any], inference: bool) -> None:
     with FakeTensorMode() as mode:
-        answers = OperationCache(mode)
+        cache = OperationCache(mode)
         outside = make()  # as weights are, which are of no inference mode
         with torch.no_grad(), torch.inference_mode(inference):
             for args in (outside, make(), outside, make()):
-                assert properties(answers.run(func, args, {}), args) == properties(func(*args), args)
+                assert properties(cache.run(func, args, {}), args) == properties(func(*args), args)
 
 
 OTHERS: list[tuple[Any, tuple[Callable[[], Any], Callable[[], Any]]]] = [
@@ -86,17 +86,17 @@ OTHERS: list[tuple[Any, tuple[Callable[[], Any], Callable[[], Any]]]] = [
 
 
 @pytest.mark.parametrize(("func", "both"), OTHERS)
-def test_what_differs_in_anything_that_counts_has_an_answer_of_its_own(
+def test_inputs_that_differ_in_any_property_have_results_of_their_own(
     func: Any, both: tuple[Callable[[], Any], Callable[[], Any]]
 ) -> None:
     with FakeTensorMode() as mode:
-        answers = OperationCache(mode)
-        first, second = (properties(answers.run(func, args, {}), args) for args in (make() for make in both))
+        cache = OperationCache(mode)
+        first, second = (properties(cache.run(func, args, {}), args) for args in (make() for make in both))
         assert [first, second] == [properties(func(*args), args) for args in (make() for make in both)]
         assert first != second
 
 
-def test_what_is_remembered_is_not_asked_again() -> None:
+def test_a_cached_operation_is_computed_once() -> None:
     calls = []
 
     def mm(*tensors: Tensor) -> Tensor:
@@ -106,25 +106,25 @@ def test_what_is_remembered_is_not_asked_again() -> None:
     mm.tags = aten.mm.default.tags  # type: ignore[attr-defined]
     with FakeTensorMode() as mode:
         for width in (4, 4, 5, 4):
-            assert OperationCache(mode).of(mm, (torch.empty(3, width), torch.empty(width, 2)), {}).shape == (3, 2)
+            assert OperationCache(mode).run(mm, (torch.empty(3, width), torch.empty(width, 2)), {}).shape == (3, 2)
     assert len(calls) == 2
 
 
-def test_a_view_is_of_the_tensor_that_is_given_this_time() -> None:
+def test_a_cached_view_is_of_the_current_tensor() -> None:
     with FakeTensorMode() as mode:
-        answers, first, other = OperationCache(mode), torch.empty(4), torch.empty(4)
-        views = [answers.run(aten.view.default, (tensor, [2, 2]), {}) for tensor in (first, other, first)]
+        cache, first, second = OperationCache(mode), torch.empty(4), torch.empty(4)
+        views = [cache.run(aten.view.default, (tensor, [2, 2]), {}) for tensor in (first, second, first)]
     storages = [view.untyped_storage()._cdata for view in views]
-    assert storages == [tensor.untyped_storage()._cdata for tensor in (first, other, first)]
+    assert storages == [tensor.untyped_storage()._cdata for tensor in (first, second, first)]
 
 
-def test_tensors_with_memory_are_computed_with() -> None:
+def test_real_tensors_are_computed() -> None:
     with FakeTensorMode() as mode:
-        answers = OperationCache(mode)
+        cache = OperationCache(mode)
         for _ in range(2):
-            assert isinstance(answers.run(aten.zeros.default, ([2],), {}), FakeTensor)
+            assert isinstance(cache.run(aten.zeros.default, ([2],), {}), FakeTensor)
             with unset_fake_temporarily():
-                assert answers.run(aten.zeros.default, ([2],), {}).tolist() == [0, 0]
+                assert cache.run(aten.zeros.default, ([2],), {}).tolist() == [0, 0]
 
 
 WAYS: list[tuple[dict[str, int], dict[str, Any]]] = [
@@ -142,7 +142,7 @@ def test_a_trace_is_the_same_to_the_byte(
     monkeypatch: pytest.MonkeyPatch, degrees: dict[str, int], train: dict[str, Any]
 ) -> None:
     job, split, precision = planned(llama(4), llama(3), **train), Degrees(**degrees), torch.bfloat16
-    seen = [repr(traces(job, split, "cuda", precision)) for _ in range(2)]
-    monkeypatch.setattr(OperationCache, "of", lambda _, func, args, kwargs: func(*args, **kwargs))
-    plain = repr(traces(job, split, "cuda", precision))
-    assert seen == [plain, plain]
+    cached_traces = [repr(traces(job, split, "cuda", precision)) for _ in range(2)]
+    monkeypatch.setattr(OperationCache, "run", lambda _, func, args, kwargs: func(*args, **kwargs))
+    expected = repr(traces(job, split, "cuda", precision))
+    assert cached_traces == [expected, expected]

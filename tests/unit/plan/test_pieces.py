@@ -18,12 +18,16 @@ def test_pieces_that_are_left_out_count_all_the_same(monkeypatch: pytest.MonkeyP
     """11 pieces of each part of 128 positions, the last one shorter."""
     monkeypatch.setattr("understudy.models.outputs.LOGITS_AT_A_TIME", 300 * 12)
     job = planned(llama(2), llama(3))
-    few = traces(job, mesh_degrees, "cpu", torch.float32)
+    three_pieces = traces(job, mesh_degrees, "cpu", torch.float32)
     calls: list[Any] = []
     with monkeypatch.context() as patch:
         patch.setattr("understudy.plan.trace.few_pieces", lambda *args: calls.append(args) or nullcontext())
         all_of_them = traces(job, mesh_degrees, "cpu", torch.float32)
     assert calls
-    for ours, whole in zip(few, all_of_them, strict=True):
-        assert (ours.flops, ours.traffic, ours.resident) == (whole.flops, whole.traffic, whole.resident)
-        assert ours.peak == whole.peak
+    for estimate, expected in zip(three_pieces, all_of_them, strict=True):
+        assert (estimate.flops, estimate.traffic, estimate.resident) == (
+            expected.flops,
+            expected.traffic,
+            expected.resident,
+        )
+        assert estimate.peak == expected.peak

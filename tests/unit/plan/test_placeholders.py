@@ -30,28 +30,28 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def taken(job: Job) -> Estimate:
+def estimate_of(job: Job) -> Estimate:
     assert job.degrees
     return estimated(job.planned, job.degrees, job.placement(table()["H100"]))
 
 
-def test_a_pretrained_teacher_takes_what_its_architecture_does(published: Path) -> None:
+def test_a_pretrained_teacher_has_the_estimate_of_its_architecture(published: Path) -> None:
     trained = list(jobs(recipe()))
     as_it_is = list(jobs(recipe("teacher.train=null", f"teacher.model={{pretrained: {published}}}")))
     assert [job.name for job in as_it_is] == ["distill"]
-    assert taken(as_it_is[0]) == taken(trained[1])
-    again = recipe(f"teacher.model={{pretrained: {published}}}")
-    further = list(jobs(again))
-    assert [taken(job) for job in further] == [taken(job) for job in trained]
-    assert run_requirements(again) == run_requirements(recipe())
+    assert estimate_of(as_it_is[0]) == estimate_of(trained[1])
+    pretrained = recipe(f"teacher.model={{pretrained: {published}}}")
+    further = list(jobs(pretrained))
+    assert [estimate_of(job) for job in further] == [estimate_of(job) for job in trained]
+    assert run_requirements(pretrained) == run_requirements(recipe())
 
 
 def test_adapters_beside_a_pretrained_student_take_less(published: Path) -> None:
     pretrained = f"student.model={{pretrained: {published}}}"
     adapters = "student.train.lora={rank: 2, modules: [q_proj]}"
-    _, whole = jobs(recipe(pretrained))
+    _, full = jobs(recipe(pretrained))
     _, small = jobs(recipe(pretrained, adapters))
-    assert taken(small).traced.state < taken(whole).traced.state / 2
+    assert estimate_of(small).traced.state < estimate_of(full).traced.state / 2
 
 
 def smaller_vocabulary(config: dict[str, object]) -> None:

@@ -22,7 +22,7 @@ def names(ranked: Ranking) -> list[str]:
 
 def test_the_fastest_that_fits_is_first_and_the_smallest_of_those_that_do_not_fit() -> None:
     counts: list[int] = []
-    all_fit = ranking(planned(llama(2)), placement(10), watched=lambda answers, count: counts.append(count) or answers)
+    all_fit = ranking(planned(llama(2)), placement(10), watched=lambda results, count: counts.append(count) or results)
     assert counts == [5]
     assert sorted(names(all_fit)) == ["cp", "dp_replicate", "dp_shard", "pp", "tp"]
     assert [estimate.step for estimate in all_fit.estimates] == sorted(estimate.step for estimate in all_fit.estimates)
@@ -33,15 +33,15 @@ def test_the_fastest_that_fits_is_first_and_the_smallest_of_those_that_do_not_fi
         estimate.memory for estimate in none_fits.estimates
     )
     between = sorted(estimate.memory for estimate in none_fits.estimates)[2]
-    some = ranking(planned(llama(2)), placement(between))
-    assert [estimate.fits for estimate in some.estimates] == [True, True, True, False, False]
-    assert some.best
-    assert some.best.memory <= between
+    mixed = ranking(planned(llama(2)), placement(between))
+    assert [estimate.fits for estimate in mixed.estimates] == [True, True, True, False, False]
+    assert mixed.best
+    assert mixed.best.memory <= between
 
 
-def test_what_makes_no_sense_is_listed_with_its_reason() -> None:
+def test_degrees_that_make_no_sense_are_listed_with_the_reason() -> None:
     ranked = ranking(planned(llama(1), batch_size=1, gradient_accumulation_steps=1), placement(10))
-    reasons = {named.model_dump_json(exclude_defaults=True): why for named, why in ranked.refused}
+    reasons = {degrees.model_dump_json(exclude_defaults=True): reason for degrees, reason in ranked.refused}
     assert "does not divide" in reasons['{"dp_shard":2}']
     assert "fewer micro-batches" in reasons['{"pp":2}']
 

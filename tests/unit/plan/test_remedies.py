@@ -14,14 +14,14 @@ def test_a_change_that_is_enough_is_named_and_the_smaller_one_first() -> None:
     job = planned(llama(4), gradient_accumulation_steps=1)
     shards = Degrees(dp_shard=2)
     as_it_is = estimated(job, shards, placement(100))
-    again = estimated(
+    recomputing = estimated(
         planned(llama(4), gradient_accumulation_steps=1, activation_checkpointing="full"), shards, placement(100)
     )
-    assert again.memory < as_it_is.memory
-    tight = placement((again.memory + as_it_is.memory) / 2)
+    assert recomputing.memory < as_it_is.memory
+    tight = placement((recomputing.memory + as_it_is.memory) / 2)
     message = lacking(job, estimated(job, shards, tight), tight)
     assert message.startswith(f"dp_shard 2 takes {as_it_is.memory:.2f} GiB of ")
-    assert f"it fits with activation_checkpointing: full ({again.memory:.2f} GiB)" in message
+    assert f"it fits with activation_checkpointing: full ({recomputing.memory:.2f} GiB)" in message
 
 
 def test_where_no_change_is_enough_more_processes_are() -> None:
@@ -46,7 +46,7 @@ def test_no_number_of_processes_helps_a_gpu_without_room_for_cuda_itself() -> No
 )
 def test_copies_that_do_not_fit_are_to_be_shards(miss: Degrees, shards: Degrees, change: str) -> None:
     job = planned(llama(4), gradient_accumulation_steps=1, activation_checkpointing="full")
-    whole, parts = estimated(job, miss, placement(100)), estimated(job, shards, placement(100))
-    assert parts.memory < whole.memory
-    tight = placement((parts.memory + whole.memory) / 2)
-    assert f"it fits with {change} ({parts.memory:.2f} GiB)" in lacking(job, estimated(job, miss, tight), tight)
+    copies, sharded = estimated(job, miss, placement(100)), estimated(job, shards, placement(100))
+    assert sharded.memory < copies.memory
+    tight = placement((sharded.memory + copies.memory) / 2)
+    assert f"it fits with {change} ({sharded.memory:.2f} GiB)" in lacking(job, estimated(job, miss, tight), tight)

@@ -1,4 +1,4 @@
-"""What a model keeps of a sequence where it is served, beside the caches that transformers makes, and by hand."""
+"""The cache of a served model for a sequence, compared with the caches of transformers, and by hand."""
 
 from typing import Any
 
@@ -54,22 +54,22 @@ def test_a_mamba_keeps_a_state_as_large_for_any_length() -> None:
 
 
 @pytest.mark.parametrize(("model", "facts"), [(VIT, IMAGES)])
-def test_images_leave_nothing(model: dict[str, Any], facts: Facts) -> None:
+def test_a_model_of_images_has_no_cache(model: dict[str, Any], facts: Facts) -> None:
     description = describe(ArchitectureModel.model_validate(model), facts, "student.model")
     assert serving(description, "student.model", "fp32").cache == 0
 
 
-def test_a_bert_that_is_a_decoder_keeps_what_decoders_do() -> None:
+def test_a_bert_that_is_a_decoder_has_a_decoders_cache() -> None:
     description = describe(ArchitectureModel.model_validate(BERT), TEXT, "student.model")
     assert serving(description, "student.model", "fp32").cache == 4 * 2 * 2 * 16 * 16
 
 
-def own(vocab_size: int) -> torch.nn.Module:
+def custom_model(vocab_size: int) -> torch.nn.Module:
     return torch.nn.Embedding(vocab_size, vocab_size)
 
 
-def test_code_of_one_s_own_is_not_asked() -> None:
-    description = describe(FactoryModel(factory=f"{__name__}:own"), TEXT, "student.model")
+def test_a_users_own_model_has_no_known_cache() -> None:
+    description = describe(FactoryModel(factory=f"{__name__}:custom_model"), TEXT, "student.model")
     needed = serving(description, "student.model", "fp32")
     assert (needed.weights, needed.cache) == (4 * 300 * 300, None)
 
@@ -80,6 +80,10 @@ def test_weights_are_served_in_the_recipes_precision() -> None:
         describe(ArchitectureModel(type="llama", config=kind), LONG, "student.model") for kind in (config, GROUPED)
     )
     assert serving(half, "student.model", "fp32") == serving(full, "student.model", "fp32")
-    whole, narrow = (serving(full, "student.model", precision) for precision in ("fp32", "bf16"))
-    assert whole.cache is not None
-    assert (narrow.precision, narrow.weights, narrow.cache) == ("bf16", whole.weights // 2, whole.cache // 2)
+    full_precision, half_precision = (serving(full, "student.model", precision) for precision in ("fp32", "bf16"))
+    assert full_precision.cache is not None
+    assert (half_precision.precision, half_precision.weights, half_precision.cache) == (
+        "bf16",
+        full_precision.weights // 2,
+        full_precision.cache // 2,
+    )

@@ -1,4 +1,4 @@
-"""Where DTensor's operations have what they make, remembered: as DTensor finds it for each rank and all degrees."""
+"""Cached shardings of operations on DTensors, compared with DTensor's for each rank and other degrees."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -18,26 +18,26 @@ from understudy.recipe import Degrees
 
 
 @pytest.fixture(autouse=True)
-def _nothing_remembered() -> Iterator[None]:
+def _empty_cache() -> Iterator[None]:
     module._remembered.clear()
     yield
     module._remembered.clear()
 
 
 def computed_operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What DTensor itself is asked for from here on."""
-    operations, plain = [], ShardingPropagator.propagate_op_sharding_non_cached
+    """The operations whose sharding DTensor itself computes from here on."""
+    operations, original = [], ShardingPropagator.propagate_op_sharding_non_cached
 
     def watched(self: ShardingPropagator, schema: Any) -> Any:
         operations.append(str(schema.op))
-        return plain(self, schema)
+        return original(self, schema)
 
     monkeypatch.setattr(ShardingPropagator, "propagate_op_sharding_non_cached", watched)
     return operations
 
 
 def product(mesh_degrees: Degrees, rank: int, rows: int) -> tuple[Any, ...]:
-    """Of two tensors in parts, as a rank sees it."""
+    """The properties of a product of two sharded tensors on a rank."""
     with simulated_rank(planned(llama(2)).train, mesh_degrees, rank, torch.float32) as spread:
         mesh = spread.meshes.tp
         first = DTensor.from_local(torch.zeros(rows, 4), mesh, [Shard(0)])
@@ -46,7 +46,9 @@ def product(mesh_degrees: Degrees, rank: int, rows: int) -> tuple[Any, ...]:
         return result.device_mesh is mesh, result.placements, result.shape, result.to_local().shape
 
 
-def test_another_rank_and_other_degrees_have_the_answer_on_their_own_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_rank_and_other_degrees_get_the_cached_result_on_their_mesh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     operations = computed_operations(monkeypatch)
     results = {
         product(mesh_degrees, rank, 2)
@@ -65,7 +67,7 @@ def test_another_rank_and_other_degrees_have_the_answer_on_their_own_mesh(monkey
         (Degrees(dp_shard=4, tp=2), 0, 2),
     ],
 )
-def test_other_sizes_places_and_meshes_are_looked_for(
+def test_other_sizes_coordinates_and_meshes_are_computed(
     monkeypatch: pytest.MonkeyPatch, mesh_degrees: Degrees, rank: int, rows: int
 ) -> None:
     operations = computed_operations(monkeypatch)
@@ -86,11 +88,11 @@ WAYS: list[tuple[dict[str, int], dict[str, Any]]] = [
 
 @pytest.mark.full
 def test_a_trace_is_the_same_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all that the traces of other degrees have left."""
+    """With the cached results of other degrees' traces."""
 
-    def seen(degrees: dict[str, int], train: dict[str, Any]) -> str:
+    def traced(degrees: dict[str, int], train: dict[str, Any]) -> str:
         return repr(traces(planned(llama(4), llama(3), **train), Degrees(**degrees), "cuda", torch.bfloat16))
 
-    quick = [seen(*way) for way in (*WAYS, *WAYS)]
+    quick = [traced(*arguments) for arguments in (*WAYS, *WAYS)]
     monkeypatch.setattr(simulation, "remembered_shardings", nullcontext)
-    assert quick == [seen(*way) for way in WAYS] * 2
+    assert quick == [traced(*arguments) for arguments in WAYS] * 2

@@ -1,4 +1,4 @@
-"""Models that are tried before they are traced, and what of them is said."""
+"""The trial of models before they are traced, and its errors."""
 
 from dataclasses import replace
 from logging import LogRecord
@@ -54,10 +54,10 @@ def test_the_teacher_is_tried_too() -> None:
 
 
 def test_each_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(trial, "_tried", {})
-    monkeypatch.setattr(trial, "check_shapes", lambda *args: seen.append(args[4]))
+    paths: list[str] = []
+    monkeypatch.setattr(trial, "_shapes", {})
+    monkeypatch.setattr(trial, "check_shapes", lambda *args: paths.append(args[4]))
     job = planned(llama(2), llama(1))
     for mesh_degrees in (Degrees(), Degrees(dp_shard=2), Degrees(tp=2), Degrees(tp=2, dp_shard=2), Degrees(pp=2, tp=2)):
         traces(job, mesh_degrees, "cpu", torch.float32)
-    assert seen == ["student.model", "teacher.model", "student.model"]
+    assert paths == ["student.model", "teacher.model", "student.model"]

@@ -31,6 +31,8 @@ def test_weights_are_those_of_real_models_and_files(tmp_path: Path, model: dict[
     assert estimated.parameters == sum(parameter.nbytes for parameter in real.parameters())
     assert estimated.served == 4 * sum(parameter.numel() for parameter in real.parameters())
     aliases = tied_weights(real)
-    save_model(tmp_path, {name: at for name, at in real.state_dict().items() if name not in aliases}, description)
+    save_model(
+        tmp_path, {name: tensor for name, tensor in real.state_dict().items() if name not in aliases}, description
+    )
     stored = (tmp_path / WEIGHTS).read_bytes()
     assert estimated.files == len(stored) - 8 - int.from_bytes(stored[:8], "little")  # the header, and its length

@@ -23,13 +23,13 @@ COMMON: dict[str, Any] = {
 
 
 def rank_profile(rank: int = 0, **changes: Any) -> RankProfile:
-    """What one of two ranks left."""
+    """The profile of one of two ranks."""
     return cast(RankProfile, {**COMMON, "rank": rank, "flop": 4e9, "targets": 640.0, **changes})
 
 
 def profile(**changes: Any) -> Profile:
-    """What a run keeps of two such ranks."""
-    found = {
+    """A run's profile of two such ranks."""
+    run_figures = {
         "slowest": 1,
         "slowest_kinds": COMMON["kinds"],
         "targets_per_second": 8000.0,
@@ -37,4 +37,4 @@ def profile(**changes: Any) -> Profile:
         "mfu": None,
         "no_mfu": "the peak speed of this CPU is not known",
     }
-    return cast(Profile, {**COMMON, **found, **changes})
+    return cast(Profile, {**COMMON, **run_figures, **changes})

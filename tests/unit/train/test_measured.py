@@ -66,8 +66,8 @@ class Flexible(nn.Module):
         built.append(num_labels)
 
     def forward(self, images: Tensor) -> Tensor:
-        each = images.flatten(1)[:, None, :, None].expand(-1, -1, -1, 16)
-        attended: Tensor = self.linear(flex_attention(each, each, each)[:, 0, :, 0])
+        heads = images.flatten(1)[:, None, :, None].expand(-1, -1, -1, 16)
+        attended: Tensor = self.linear(flex_attention(heads, heads, heads)[:, 0, :, 0])
         return attended
 
 
@@ -123,7 +123,7 @@ CONVNEXT = {"type": "convnext", "config": {"hidden_sizes": [8, 8], "depths": [1,
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
-    ("own", "later", "wrong"),
+    ("model", "later", "wrong"),
     [
         (factory("as_it_is"), {}, "teacher.model"),
         (jobs.VIT, {"student.model": factory("as_it_is")}, "student.model"),
@@ -132,9 +132,9 @@ CONVNEXT = {"type": "convnext", "config": {"hidden_sizes": [8, 8], "depths": [1,
     ],
 )
 def test_a_model_that_cannot_be_measured_as_asked_is_not_trained(
-    tmp_path: Path, image_examples: Path, precision: str, own: Any, later: dict[str, Any], wrong: str | None
+    tmp_path: Path, image_examples: Path, precision: str, model: Any, later: dict[str, Any], wrong: str | None
 ) -> None:
-    spec = jobs.spec(tmp_path, image_examples, own, later_models=later, measured_in=precision)
+    spec = jobs.spec(tmp_path, image_examples, model, later_models=later, measured_in=precision)
     job, split = training_of(spec), open_split(image_examples, "train")
     if precision == "fp32" or wrong is None:
         try_later_models(job, split, "cpu")
@@ -155,19 +155,19 @@ def computes(description: Description, split: Examples) -> bool:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    str(own["type"]): own for own in (jobs.GPT, jobs.LLAMA, jobs.BERT, XGLM, APERTUS, JETMOE, CONVNEXT, jobs.VIT)
+    str(model["type"]): model for model in (jobs.GPT, jobs.LLAMA, jobs.BERT, XGLM, APERTUS, JETMOE, CONVNEXT, jobs.VIT)
 }
 
 
-@pytest.mark.parametrize("own", KINDS.values(), ids=KINDS)
-def test_what_is_tried_without_memory_is_what_a_real_model_does(
-    tmp_path: Path, text_examples: Path, image_examples: Path, own: dict[str, Any]
+@pytest.mark.parametrize("model", KINDS.values(), ids=KINDS)
+def test_a_trial_without_memory_ends_as_a_real_model_does(
+    tmp_path: Path, text_examples: Path, image_examples: Path, model: dict[str, Any]
 ) -> None:
-    examples = image_examples if own in (CONVNEXT, jobs.VIT) else text_examples
-    spec = jobs.spec(tmp_path, examples, own, measured_in="bf16")
+    examples = image_examples if model in (CONVNEXT, jobs.VIT) else text_examples
+    spec = jobs.spec(tmp_path, examples, model, measured_in="bf16")
     job, split = training_of(spec), open_split(examples, "train")
-    assert computes(description_of(job), split) == (own != XGLM)
-    if own != XGLM:
+    assert computes(description_of(job), split) == (model != XGLM)
+    if model != XGLM:
         try_later_models(job, split, "cpu")
         return
     with pytest.raises(InputError, match=r"bf16: teacher\.model: the model fails .*does not take bfloat16 and float32"):
@@ -184,7 +184,7 @@ def test_a_teacher_that_was_not_trained_by_this_run_is_tried_before_its_student_
     description = describe(section, facts, "teacher.model")
     model = build_model(description)
     tied = tied_weights(model)
-    save_model(folder, {name: each for name, each in model.state_dict().items() if name not in tied}, description)
+    save_model(folder, {name: tensor for name, tensor in model.state_dict().items() if name not in tied}, description)
     spec = jobs.spec(
         tmp_path / "job", text_examples, jobs.GPT, role="distill", teacher=str(folder), teacher_model=section
     )

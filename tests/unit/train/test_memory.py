@@ -28,17 +28,17 @@ glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glib
 
 def steps(share: str) -> tuple[int, int]:
     """Page faults of some steps, and the process's bytes after them."""
-    said = subprocess.run([sys.executable, "-c", STEPS, share], check=True, capture_output=True, text=True).stdout
-    faults, held = said.split()
-    return int(faults), int(held)
+    output = subprocess.run([sys.executable, "-c", STEPS, share], check=True, capture_output=True, text=True).stdout
+    faults, resident = output.split()
+    return int(faults), int(resident)
 
 
 @glibc
-def test_where_there_is_plenty_what_was_freed_is_taken_again_without_asking_the_system() -> None:
+def test_with_plenty_of_memory_freed_memory_is_reused_without_page_faults() -> None:
     assert steps("1000")[0] < 0.02 * steps("as it is")[0]
 
 
 @glibc
-def test_where_there_is_not_it_is_given_back_at_once() -> None:
-    kept, returned = steps("1000")[1], steps(str(2**50))[1]
-    assert kept - returned > 0.9 * HELD
+def test_with_little_memory_freed_memory_is_returned_to_the_system_at_once() -> None:
+    resident, resident_after_return = steps("1000")[1], steps(str(2**50))[1]
+    assert resident - resident_after_return > 0.9 * HELD

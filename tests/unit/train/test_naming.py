@@ -1,4 +1,4 @@
-"""What a training names of its model, looked for in one without memory, before any training."""
+"""The names of a model's parts in a training's settings, looked up in a model without memory before any training."""
 
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,14 @@ LABELS = objective(without_teacher(), Context(train(), seed=0))
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"optimizer": {"no_decay": ["*.bais"]}}, r"here\.optimizer\.no_decay: \*\.bais names no parameter; "),
         ({"lora": {"modules": ["q_prj"]}}, r"here\.lora\.modules: no layer is called q_prj"),
     ],
 )
-def test_a_name_of_nothing_is_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_name_that_matches_nothing_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         check_names(
             empty_model(llama(2), "here"),
             LABELS,
@@ -44,8 +44,8 @@ def test_a_name_of_nothing_is_refused(settings: dict[str, Any], said: str) -> No
 
 def test_adapters_may_be_named_too() -> None:
     model = empty_model(llama(2), "here")
-    named = train(lora={"modules": ["q_proj"]}, optimizer={"no_decay": ["*q_proj.lora.?"]})
-    check_names(model, LABELS, named, "here")
+    settings = train(lora={"modules": ["q_proj"]}, optimizer={"no_decay": ["*q_proj.lora.?"]})
+    check_names(model, LABELS, settings, "here")
 
 
 def test_without_the_objective_only_layers_are_checked() -> None:
@@ -54,19 +54,19 @@ def test_without_the_objective_only_layers_are_checked() -> None:
         check_names(empty_model(llama(2), "here"), None, train(lora={"modules": ["q_prj"]}), "here")
 
 
-def test_what_the_students_training_names_is_looked_for_before_the_teacher_is_trained(
+def test_names_in_the_students_training_are_looked_up_before_the_teacher_is_trained(
     tmp_path: Path, image_examples: Path
 ) -> None:
     others = {"student.model": jobs.VIT}
 
-    def tried(patterns: list[str]) -> None:
+    def try_patterns(patterns: list[str]) -> None:
         later = {**jobs.TRAIN, "optimizer": Optimizer(no_decay=tuple(patterns)).model_dump()}
-        asked = [{"type": "logits"}]
+        objectives = [{"type": "logits"}]
         spec = jobs.spec(
-            tmp_path, image_examples, jobs.VIT, later_models=others, student_train=later, student_objectives=asked
+            tmp_path, image_examples, jobs.VIT, later_models=others, student_train=later, student_objectives=objectives
         )
         try_later_models(training_of(spec), open_split(image_examples, "train"), "cpu")
 
-    tried(["*.bias"])
+    try_patterns(["*.bias"])
     with pytest.raises(InputError, match=r"^student\.train\.optimizer\.no_decay: \*\.bais names no parameter"):
-        tried(["*.bais"])
+        try_patterns(["*.bais"])

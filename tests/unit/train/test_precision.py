@@ -18,7 +18,7 @@ def able(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("name", "expected"),
     [
         ("auto", torch.float32),
         ("fp32", torch.float32),
@@ -27,8 +27,8 @@ def able(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
         ("fp8", torch.bfloat16),
     ],
 )
-def test_a_cpu_computes_in_full_unless_told_otherwise(wanted: str, expected: torch.dtype) -> None:
-    assert precision(wanted, CPU) is expected
+def test_a_cpu_computes_in_full_unless_told_otherwise(name: str, expected: torch.dtype) -> None:
+    assert precision(name, CPU) is expected
 
 
 def test_auto_takes_what_the_gpu_computes_in(able: bool) -> None:

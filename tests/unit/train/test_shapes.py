@@ -60,7 +60,7 @@ def test_a_model_that_fits_passes_and_keeps_its_mode(training: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "split", "description", "found", "needed"),
+    ("model", "split", "description", "shape", "expected"),
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(16, 4)), PICTURES, IMAGES, (1, 4), (1, 3)),
         (nn.Linear(4, 3), PICTURES, IMAGES, (1, 1, 4, 3), (1, 3)),
@@ -68,17 +68,17 @@ def test_a_model_that_fits_passes_and_keeps_its_mode(training: bool) -> None:
     ],
     ids=["too many labels", "not flat", "too few tokens"],
 )
-def test_another_shape_is_told_with_both(
-    model: nn.Module, split: Split, description: dict[str, Any], found: tuple[int, ...], needed: tuple[int, ...]
+def test_the_error_about_a_wrong_shape_has_both_shapes(
+    model: nn.Module, split: Split, description: dict[str, Any], shape: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
     with pytest.raises(InputError) as raised:
         check(model, split, description)
     assert str(raised.value).startswith("student.model: ")
-    assert f"logits of shape {found} for inputs" in str(raised.value)
-    assert f"the data needs {needed}" in str(raised.value)
+    assert f"logits of shape {shape} for inputs" in str(raised.value)
+    assert f"the data needs {expected}" in str(raised.value)
 
 
-def test_a_model_that_fails_is_told_with_its_own_words() -> None:
+def test_the_error_about_a_model_that_fails_has_the_models_message() -> None:
     with pytest.raises(
         InputError, match=r"student\.model: the model fails on the first example, .*\(1, 1, 4, 4\).*mat1"
     ):
