@@ -101,7 +101,7 @@ def checked(
     except Refused as refused:
         further = findings(refused.partial, machine).problems if refused.partial else ()
         # Refused values have their defaults there: only sections from the file itself are checked further.
-        sections = [problem for problem in further if problem[0][1] in ("model", "source")]
+        sections = [problem for problem in further if not {"model", "source"}.isdisjoint(problem[0][1:3])]
         raise refused.source.error([*refused.problems, *sections]) from refused
     all_findings = findings(written.recipe, machine)
     if all_findings.problems:

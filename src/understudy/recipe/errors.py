@@ -99,6 +99,10 @@ def reason(error: ErrorDetails) -> str:
         case "string_pattern_mismatch":
             pattern = context["pattern"]
             return f"expected {PATTERNS.get(pattern, f'text that fits {pattern}')}, {got}"
+        case "too_short":
+            return f"expected a list of {context['min_length']} or more, {got}"
+        case "string_too_short":
+            return f"expected text of {context['min_length']} or more characters, {got}"
         case "value_error" | "model_kind":
             return str(context.get("error", error["msg"]))
         case kind if kind in EXPECTED:

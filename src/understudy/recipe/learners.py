@@ -20,6 +20,8 @@ RESERVED = frozenset(
     }
 )
 """Names of steps, tasks and results, which a teacher cannot have."""
+OF_DATA_SETS = ("ingest", "prepare", "records", "examples")
+"""The names of a data set's steps and results are these with its name, as records-more."""
 NUMBERED = re.compile(r".*-[0-9]+")
 """Names like those of a learner's stages."""
 
@@ -157,8 +159,9 @@ def _layers_from(recipe: Recipe, section: str) -> str | None:
 
 
 def _names(recipe: Recipe) -> Iterator[Conflict]:
+    of_data_sets = {f"{prefix}-{name}" for prefix in OF_DATA_SETS for name in recipe.data_sets}
     for name in recipe.teachers:
-        if name in RESERVED or NUMBERED.fullmatch(name):
+        if name in RESERVED or name in of_data_sets or NUMBERED.fullmatch(name):
             yield ("teachers", name), "names a step or result of every run; take another name"
     for name in recipe.resources.teachers:
         if name not in recipe.teachers:

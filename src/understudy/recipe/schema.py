@@ -105,7 +105,7 @@ class Train(Section):
     @model_validator(mode="after")
     def _validated(self) -> "Train":
         if self.validate_every is None and (self.keep_best or self.patience):
-            raise ValueError("keep_best and patience follow from validation; give validate_every")
+            raise ValueError("keep_best and patience follow from validation; give validate_every, or remove them")
         return self
 
 

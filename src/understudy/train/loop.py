@@ -206,10 +206,10 @@ def _part(job: Training, position: int, batch: Indices, part: slice) -> Part:
 
 
 def _read(job: Training, position: int, batch: Indices, part: slice) -> Part:
-    """The same, without a profiler mark."""
+    """Read and augment a part of a batch. An empty part repeats the batch's first examples, which do not count."""
     rows = np.arange(len(batch))[part]
     counts = len(rows) > 0
-    if not counts:  # two, where a part has as many: BatchNorm cannot train on one
+    if not counts:  # two examples, if a full part has two: BatchNorm cannot train on one
         rows = np.zeros(min(2, part.stop - part.start), dtype=np.int64)
     inputs, labels = _augmented_batch(job, position, batch, rows)
     mixed = None

@@ -144,6 +144,17 @@ def test_layers_of_a_teacher_that_does_not_exist_are_refused_in_one_message(unde
     assert f"{section}.start.teacher: " in outcome.err
 
 
+def test_a_named_teachers_model_is_checked_although_the_recipe_is_refused_for_something_else(understudy) -> None:
+    recipe = yaml.safe_load(RECIPE)
+    recipe["teachers"] = {"a": recipe.pop("teacher")}
+    recipe["teachers"]["a"]["model"]["type"] = "vitt"
+    recipe["gate"] = {"margin": "big"}
+    Path("r.yaml").write_text(yaml.safe_dump(recipe))
+    outcome = understudy("recipe", "check", "r.yaml")
+    assert "gate.margin: " in outcome.err
+    assert "teachers.a.model.type: vitt is no architecture of transformers; did you mean vit?" in outcome.err
+
+
 def test_a_factory_starts_at_the_recipes_folder(understudy) -> None:
     Path("mine").mkdir()
     Path("mine/nets.py").write_text("def small(): ...")

@@ -129,7 +129,28 @@ def test_a_stage_without_objectives_has_the_tasks() -> None:
             {},
             "teachers.b: nothing learns from it; name it in an objective",
         ),
+        (
+            {"a": teacher()},
+            [distil_from([])],
+            {},
+            "student.distill[0].teacher: expected text or a list of 2 or more, got []",
+        ),
+        (
+            {"a": teacher()},
+            [distil_from("")],
+            {},
+            'student.distill[0].teacher: expected text of 1 or more characters or a list, got ""',
+        ),
         ({"gate": teacher()}, [], {}, "teachers.gate: names a step or result of every run; take another name"),
+        *(
+            (
+                {f"{prefix}-more": teacher()},
+                [],
+                {"data_sets": {"more": {"source": {"type": "digits"}}}},
+                f"teachers.{prefix}-more: names a step or result of every run; take another name",
+            )
+            for prefix in ("ingest", "prepare", "records", "examples")
+        ),
         ({"a-1": teacher()}, [], {}, "teachers.a-1: names a step or result of every run; take another name"),
         ({"a": teacher()}, [], {"gate": {"teacher": "b"}}, "gate.teacher: there is no teacher b; name one of a"),
         (
