@@ -56,10 +56,10 @@ def cells(case: Case) -> FloatArray:
     for label, teacher, student in np.ndindex(shares.shape):
         right = case.accuracy if teacher == label else (1 - case.accuracy) / (count - 1)
         if teacher == label:
-            kept = 1 - case.spoiled[label] if student == teacher else case.spoiled[label] / (count - 1)
+            agreeing = 1 - case.spoiled[label] if student == teacher else case.spoiled[label] / (count - 1)
         else:
-            kept = {teacher: 1 - case.repaired, label: case.repaired}.get(student, 0.0)
-        shares[label, teacher, student] = case.labels[label] * right * kept
+            agreeing = {teacher: 1 - case.repaired, label: case.repaired}.get(student, 0.0)
+        shares[label, teacher, student] = case.labels[label] * right * agreeing
     total: float = shares.sum()
     return np.asarray(shares / total, dtype=np.float64)
 
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sets", type=int, default=1000)
     parser.add_argument("--resamples", type=int, default=500)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     generator = np.random.default_rng(0)
     titles = " | ".join(f"{METRICS[name].title} passed" for name in NAMES)
     print(f"| labels | test examples | {titles} |\n|---|---|{'---|' * len(NAMES)}")
@@ -102,8 +102,10 @@ def main() -> None:
         shares = cells(case)
         true = {name: margin(shares, name) for name in NAMES}
         for examples in case.examples:
-            sets = [generator.multinomial(examples, shares.ravel()).reshape(shares.shape) for _ in range(asked.sets)]
-            rates = [np.mean([passed(one, name, true[name], asked.resamples) for one in sets]) for name in NAMES]
+            sets = [generator.multinomial(examples, shares.ravel()).reshape(shares.shape) for _ in range(options.sets)]
+            rates = [
+                np.mean([passed(counts, name, true[name], options.resamples) for counts in sets]) for name in NAMES
+            ]
             print(
                 f"| {case.title} | {examples:,} | " + " | ".join(f"{100 * rate:.1f} %" for rate in rates) + " |",
                 flush=True,

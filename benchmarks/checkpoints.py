@@ -6,7 +6,7 @@
   until the next step may begin, and then, when its gradients are there, until the optimiser may change weights.
 - How long restoring takes, beside torch.distributed.checkpoint.load.
 - How fast a rank reads its part of a saved model, beside plain reading of as many bytes of the same files, once from
-  the disk (each file's cached pages are given up before) and once from memory; and what it holds at most meanwhile.
+  the disk (each file's cached pages are given up before) and once from memory; and its peak memory meanwhile.
 
 Of two ranks the slower one counts.
 """
@@ -34,7 +34,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
 from benchmarks.memory import llama, own_memory, write_teacher
-from benchmarks.ranks import found_by_ranks
+from benchmarks.ranks import results_by_rank
 from understudy.models.build import empty_model
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts
@@ -71,9 +71,9 @@ def slowest(act: Callable[[], object]) -> float:
     dist.barrier()
     start = time.perf_counter()
     act()
-    taken = torch.tensor(time.perf_counter() - start, dtype=torch.double)
-    dist.all_reduce(taken, dist.ReduceOp.MAX)
-    return taken.item()
+    elapsed = torch.tensor(time.perf_counter() - start, dtype=torch.double)
+    dist.all_reduce(elapsed, dist.ReduceOp.MAX)
+    return elapsed.item()
 
 
 def save_by_hand(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
@@ -84,10 +84,12 @@ def save_by_hand(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
 
 def load_by_hand(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
     """The same one, back again."""
-    weights, state = get_state_dict(model, optimizer, options=FLAT)
-    held: dict[str, Any] = {"model": weights, "optimizer": state}
-    load(held, checkpoint_id=folder)
-    set_state_dict(model, optimizer, model_state_dict=held["model"], optim_state_dict=held["optimizer"], options=FLAT)
+    weights, state = get_state_dict(model, chosen, options=FLAT)
+    state_dicts: dict[str, Any] = {"model": weights, "optimizer": state}
+    load(state_dicts, checkpoint_id=folder)
+    set_state_dict(
+        model, chosen, model_state_dict=state_dicts["model"], optim_state_dict=state_dicts["optimizer"], options=FLAT
+    )
 
 
 def find_gradients(model: nn.Module) -> None:
@@ -98,7 +100,7 @@ def find_gradients(model: nn.Module) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Give up what the system keeps in memory of a saved model's files."""
+    """Drop the system's cached pages of a saved model's files."""
     for path in weight_files(folder):
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -107,18 +109,18 @@ def forget(folder: Path) -> None:
 
 def read_plainly(folder: Path, into: memoryview) -> None:
     """This rank's share of each file's bytes, one after the other, into memory that is there."""
-    place = 0
+    offset = 0
     for path in weight_files(folder):
         share = path.stat().st_size // RANKS
         with path.open("rb", buffering=0) as file:
             file.seek(dist.get_rank() * share)
-            end = min(place + share, len(into))
-            while place < end:
-                place += file.readinto(into[place:end]) or 0
+            end = min(offset + share, len(into))
+            while offset < end:
+                offset += file.readinto(into[offset:end]) or 0
 
 
 @contextmanager
-def most_memory(found: Times) -> Iterator[None]:
+def most_memory(times: Times) -> Iterator[None]:
     """Notes the most bytes of its own that the process got within."""
     before, ended = own_memory(), threading.Event()
     most = [before]
@@ -132,7 +134,7 @@ def most_memory(found: Times) -> Iterator[None]:
     yield
     ended.set()
     watch.join()
-    found["held"] = max(*most, own_memory()) - before
+    times["held"] = max(*most, own_memory()) - before
 
 
 def read_model(folder: Path, times: Times) -> nn.Module:
@@ -170,12 +172,9 @@ def round_of(folder: Path) -> Times:
         times["gradients"] = slowest(partial(find_gradients, model))
         times["save by hand"] = slowest(lambda: save_by_hand(model, optimizer, inside / "by-hand"))
         times["check"] = slowest(ours.latest)
-        loads = {
-            "load": lambda: ours.load(2),
-            "load by hand": lambda: load_by_hand(model, optimizer, inside / "by-hand"),
-        }
-        for way in [*loads, *reversed(loads)]:  # the first of them finds less memory that the process has
-            times[way] = min(times.get(way, math.inf), slowest(loads[way]))
+        loads = {"load": lambda: ours.load(2), "load by hand": lambda: load_by_hand(model, chosen, inside / "by-hand")}
+        for method in [*loads, *reversed(loads)]:  # the first of them finds less memory that the process has
+            times[method] = min(times.get(method, math.inf), slowest(loads[method]))
         dist.barrier()
     return times
 
@@ -184,10 +183,10 @@ def rounds_of(folder: Path, rounds: int) -> list[Times]:
     """A rank's rounds, after one that does not count but for memory."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    first, *rest = [round_of(folder) for _ in range(rounds + 1)]
-    held = {"held": first["held"]}  # later ones find memory that the process has already
+    first, *later = [round_of(folder) for _ in range(rounds + 1)]
+    peak = {"held": first["held"]}  # later ones find memory that the process has already
     dist.destroy_process_group()
-    return [times | held for times in rest]
+    return [times | peak for times in later]
 
 
 RATIOS = {
@@ -209,15 +208,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name).absolute()
         write_teacher(folder / "model", described())
-        found: list[Times] = found_by_ranks(RANKS, rounds_of, folder, rounds)[0]
-    for times in found:
+        rounds_measured: list[Times] = results_by_rank(RANKS, rounds_of, folder, rounds)[0]
+    for times in rounds_measured:
         times["check, load"] = times["check"] + times["load"]
     print("| seconds | min / median |\n|---|---|")
-    for name in (name for name in found[0] if name not in ("held", "part")):
-        print(f"| {name} | {columns([times[name] for times in found])} |")
+    for name in (name for name in rounds_measured[0] if name not in ("held", "part")):
+        print(f"| {name} | {columns([times[name] for times in rounds_measured])} |")
     print("\n| ratio | min / median |\n|---|---|")
     for name, (over, under) in RATIOS.items():
-        print(f"| {name} | {columns([times[over] / times[under] for times in found])} |")
+        print(f"| {name} | {columns([times[over] / times[under] for times in rounds_measured])} |")
 
 
 def columns(values: list[float]) -> str:

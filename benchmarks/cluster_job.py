@@ -2,7 +2,7 @@
 
 python -m benchmarks.cluster_job NAMESPACE [--rounds 4] [--processes 1]
 
-Needs KUBECONFIG, and in the namespace what manifests/overlays bring. The bare job is the watched one, applied by
+Needs KUBECONFIG, and the resources of manifests/overlays in the namespace. The bare job is the watched one, applied by
 kubectl for a copy of its folder, with nobody who watches it. Both train digits on two nodes of the pool gpu. They take
 turns at being first, after a job that does not count, since the first one finds nothing in the nodes' memory.
 """
@@ -51,11 +51,15 @@ class Namespace:
 
     def owned(self, kind: str, owner: str) -> list[dict[str, Any]]:
         """Objects that another one owns."""
-        found = json.loads(self("get", kind, "-o", "json"))["items"]
-        return [one for one in found if owner in (by["name"] for by in one["metadata"].get("ownerReferences", []))]
+        objects = json.loads(self("get", kind, "-o", "json"))["items"]
+        return [
+            item
+            for item in objects
+            if owner in (owner_reference["name"] for owner_reference in item["metadata"].get("ownerReferences", []))
+        ]
 
     def sh(self, pod: str, command: str) -> str:
-        """What a command says in a pod."""
+        """A command's output in a pod."""
         return self("exec", pod, "--", "sh", "-c", command)
 
 
@@ -69,11 +73,11 @@ class Watched:
     cost: dict[str, float]
 
 
-def wait(found: Callable[[], Any]) -> Any:
+def wait(look: Callable[[], Any]) -> Any:
     """The first answer that is one."""
     end = time.time() + 300
     while time.time() < end:
-        if answer := found():
+        if answer := look():
             return answer
         time.sleep(0.2)
     raise TimeoutError("not within 300 s")
@@ -105,7 +109,7 @@ def submit(kubectl: Namespace, seed: int, processes: int) -> tuple[str, dict[str
     command = [sys.executable, "-m", "understudy", "run", RECIPE, "--on", "cluster", "-n", kubectl.name]
     before = {job["metadata"]["name"] for job in kubectl.items("pytorchjobs", "understudy.step=teacher")}
     following = subprocess.Popen(
-        [*command, *(part for one in sets for part in ("--set", one))],
+        [*command, *(part for setting in sets for part in ("--set", setting))],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -121,14 +125,14 @@ def submit(kubectl: Namespace, seed: int, processes: int) -> tuple[str, dict[str
     return pod["metadata"]["name"], job
 
 
-def said(kubectl: Namespace, pod: str) -> list[tuple[float, str]]:
+def log_lines(kubectl: Namespace, pod: str) -> list[tuple[float, str]]:
     """A pod's lines, and when it said them (Unix seconds)."""
     pairs = (line.partition(" ") for line in kubectl("logs", pod, "--timestamps").splitlines())
     return [(datetime.fromisoformat(stamp[:26].rstrip("Z") + "+00:00").timestamp(), text) for stamp, _, text in pairs]
 
 
 def command_of(job: dict[str, Any]) -> list[str]:
-    """What a PyTorchJob's pods run; the last word is the path of the specification."""
+    """The command of a PyTorchJob's pods; the last word is the path of the specification."""
     (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     command: list[str] = container["command"]
     return command
@@ -136,8 +140,11 @@ def command_of(job: dict[str, Any]) -> list[str]:
 
 def became(condition: str, objects: list[dict[str, Any]]) -> float:
     """When a condition became true of the last of these objects; 0 when there are none."""
-    conditions = [true_conditions(one) for one in objects]
-    return max((seconds(one[condition]["lastTransitionTime"]) for one in conditions if condition in one), default=0.0)
+    conditions = [true_conditions(kubernetes_object) for kubernetes_object in objects]
+    return max(
+        (seconds(by_type[condition]["lastTransitionTime"]) for by_type in conditions if condition in by_type),
+        default=0.0,
+    )
 
 
 def parts(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any], began: float) -> dict[str, float]:
@@ -155,11 +162,11 @@ def parts(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any], began: 
     at = [float(re.findall(rf"(\d+\.\d+) {phase}", lines)[-1]) for phase in PHASES]
     names = ("queue", "schedule", "container", "agent's imports", "ranks' imports", "meeting", "loading", "first step")
     ends = [*accumulate([began, admitted, became("PodScheduled", pods), started], max), *at, step]
-    return dict(zip(names, (two - one for one, two in pairwise(ends)), strict=True)) | {"whole": step - began}
+    return dict(zip(names, (end - begin for begin, end in pairwise(ends)), strict=True)) | {"whole": step - began}
 
 
 def watching(kubectl: Namespace, driver: str) -> dict[str, float]:
-    """What the process that watches takes: memory in MiB, CPU in per cent of a core, and how late log lines are."""
+    """The cost of the watching process: memory in MiB, CPU in per cent of a core, and how late log lines are."""
     pid = kubectl.sh(driver, "pgrep -nf 'kfp.dsl.[e]xecutor_main'").strip()
 
     def cpu() -> float:
@@ -170,25 +177,25 @@ def watching(kubectl: Namespace, driver: str) -> dict[str, float]:
     time.sleep(WATCHED)
     share = 100 * (cpu() - before) / (time.time() - began)
     status = kubectl.sh(driver, f"cat /proc/{pid}/status")
-    late = [
-        at - datetime.fromisoformat(found[1]).timestamp()
-        for at, line in said(kubectl, driver)
-        if (found := STAMP.search(line))
+    delays = [
+        at - datetime.fromisoformat(stamp[1]).timestamp()
+        for at, line in log_lines(kubectl, driver)
+        if (stamp := STAMP.search(line))
     ]
-    return {"memory": int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024, "cpu": share, "late": max(late)}
+    return {"memory": int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024, "cpu": share, "late": max(delays)}
 
 
 def bare(job: dict[str, Any], spec: dict[str, Any], folder: str) -> dict[str, Any]:
     """The same object for another folder, and nobody's."""
     text = json.dumps({key: job[key] for key in ("apiVersion", "kind", "spec")}).replace(spec["folder"], folder)
-    made: dict[str, Any] = json.loads(text)
+    manifest: dict[str, Any] = json.loads(text)
     queue = {key: name for key, name in job["metadata"]["labels"].items() if key == QUEUE}
-    made["metadata"] = {"name": f"bare-{int(time.time())}", "labels": {"understudy.step": "bare", **queue}}
-    made["spec"]["elasticPolicy"]["rdzvId"] = made["metadata"]["name"]
-    return made
+    manifest["metadata"] = {"name": f"bare-{int(time.time())}", "labels": {"understudy.step": "bare", **queue}}
+    manifest["spec"]["elasticPolicy"]["rdzvId"] = manifest["metadata"]["name"]
+    return manifest
 
 
-def rest(kubectl: Namespace, job: dict[str, Any]) -> None:
+def wait_for_deletion(kubectl: Namespace, job: dict[str, Any]) -> None:
     """Wait until a job's pods are gone, which take a checkpoint first, so that the next start is undisturbed."""
     selector = f"training.kubeflow.org/job-name={job['metadata']['name']}"
     wait(lambda: not kubectl.items("pods", selector))
@@ -199,12 +206,12 @@ def watched_start(kubectl: Namespace, seed: int, processes: int) -> Watched:
     """A run's teacher, from its submission to its first step and a minute further."""
     driver, job = submit(kubectl, seed, processes)
     spec = json.loads(kubectl.sh(LOOKER, f"cat {command_of(job)[-1]}"))
-    began = wait(lambda: next((at for at, line in said(kubectl, driver) if "submitted as" in line), None))
-    found = parts(kubectl, job, spec, began)
+    began = wait(lambda: next((at for at, line in log_lines(kubectl, driver) if "submitted as" in line), None))
+    durations = parts(kubectl, job, spec, began)
     cost = watching(kubectl, driver)
     kubectl("delete", "job", job["metadata"]["labels"]["understudy.run"], "--cascade=foreground")
-    rest(kubectl, job)
-    return Watched(job, spec, found, cost)
+    wait_for_deletion(kubectl, job)
+    return Watched(job, spec, durations, cost)
 
 
 def bare_start(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any]) -> dict[str, float]:
@@ -216,11 +223,11 @@ def bare_start(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any]) ->
     alone = bare(job, spec, folder)
     kubectl("apply", "-f", "-", text=json.dumps(alone))
     began = time.time()  # a launcher too says that it has submitted a job when that was accepted
-    found = parts(kubectl, alone, copy, began)
+    durations = parts(kubectl, alone, copy, began)
     kubectl("delete", "pytorchjob", alone["metadata"]["name"], "--cascade=foreground")
-    rest(kubectl, alone)
+    wait_for_deletion(kubectl, alone)
     kubectl.sh(LOOKER, f"rm -rf {folder}")
-    return found
+    return durations
 
 
 def rounds(kubectl: Namespace, number: int, processes: int) -> list[tuple[Watched, dict[str, float]]]:
@@ -228,12 +235,12 @@ def rounds(kubectl: Namespace, number: int, processes: int) -> list[tuple[Watche
     seed = int(time.time())
     first = watched_start(kubectl, seed, processes)
     pairs = []
-    for which in range(1, number + 1):
-        alone = bare_start(kubectl, first.job, first.spec) if which % 2 else None
-        watched = watched_start(kubectl, seed + which, processes)
+    for round_number in range(1, number + 1):
+        alone = bare_start(kubectl, first.job, first.spec) if round_number % 2 else None
+        watched = watched_start(kubectl, seed + round_number, processes)
         pairs.append((watched, alone or bare_start(kubectl, first.job, first.spec)))
         print(
-            f"round {which}: {pairs[-1][0].parts['whole']:.1f} s watched, {pairs[-1][1]['whole']:.1f} s bare",
+            f"round {round_number}: {pairs[-1][0].parts['whole']:.1f} s watched, {pairs[-1][1]['whole']:.1f} s bare",
             flush=True,
         )
     return pairs
@@ -245,10 +252,10 @@ def main() -> None:
     parser.add_argument("namespace")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--processes", type=int, default=1)
-    given = parser.parse_args()
-    kubectl = Namespace(given.namespace)
+    options = parser.parse_args()
+    kubectl = Namespace(options.namespace)
     looker(kubectl)
-    pairs = rounds(kubectl, given.rounds, given.processes)
+    pairs = rounds(kubectl, options.rounds, options.processes)
     kubectl("delete", "pod", LOOKER)
     print(f"{'seconds':<22}{'watched min':>12}{'median':>8}{'bare min':>12}{'median':>8}")
     for name in pairs[0][1]:

@@ -1,4 +1,4 @@
-"""What of a cold run on digits is neither training nor evaluating, by step; and what the imports cost.
+"""The time of a cold run on digits outside training and evaluation, by step, and the time of imports.
 
 python -m benchmarks.cold_run [--rounds 3]
 """
@@ -28,7 +28,7 @@ STAMP = re.compile(r"(\S+Z) INFO \S+: (training|saving|measuring|measured)$", re
 def cold_run(home: Path) -> dict[str, float]:
     """Seconds by step of a run in a new home that are neither training nor evaluating.
 
-    `between` is what lies outside of all steps: the command, kfp, a process for each task.
+    `between` is the time outside of all steps: the command, kfp, a process for each task.
     """
     began = time.time()
     command = [sys.executable, "-m", "understudy", "--home", str(home), "run", RECIPE, "--json"]
@@ -39,7 +39,7 @@ def cold_run(home: Path) -> dict[str, float]:
     (run,) = (home / "store" / "runs").iterdir()
     steps = [json.loads(path.read_text()) for path in (run / "steps").iterdir()]
     seconds = {step["step"]: step["ended"] - step["started"] for step in steps}
-    rest = total - sum(seconds.values())
+    between = total - sum(seconds.values())
     for step, log in (("teacher", "teacher"), ("distill", "distill"), ("control", "control"), ("evaluate", "pipeline")):
         times = {
             word: datetime.fromisoformat(at).timestamp()
@@ -47,7 +47,7 @@ def cold_run(home: Path) -> dict[str, float]:
         }
         begin, end = ("measuring", "measured") if step == "evaluate" else ("training", "saving")
         seconds[step] -= times[end] - times[begin]
-    return {**seconds, "between": rest, "sum": sum(seconds.values()) + rest, "whole run": total}
+    return {**seconds, "between": between, "sum": sum(seconds.values()) + between, "whole run": total}
 
 
 def import_seconds(modules: str) -> float:

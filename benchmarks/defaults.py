@@ -3,8 +3,8 @@
     python -m benchmarks.defaults FOLDER [--sets digits ...] [--seeds 5] [--schemes 0.3/0.7@2 ...] [--minutes 10]
 
 A scheme is the weight of the labels, that of the teacher's logits, and the temperature. Teacher, control and student
-are trained by the code that a run uses, in this process and on one thread. What was trained lies in FOLDER: started
-again, it goes on where it ended. The table is printed at the end, of whatever is there.
+are trained by the code that a run uses, in this process and on one thread. Trained models lie in FOLDER: started
+again, it goes on where it ended. The table is printed at the end, with the results so far.
 """
 
 import argparse
@@ -81,20 +81,24 @@ def results_of(
         role: the name of that folder; the teacher is the one called so.
         scheme: its objectives with a teacher; without, those of the labels alone.
     """
-    place = folder / role.replace("/", "-")
-    file = place / "results.npz"
+    training_folder = folder / role.replace("/", "-")
+    file = training_folder / "results.npz"
     if not file.exists():
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        _train(recipe, examples, place, role, folder / "teacher" / "output", scheme)
+        shutil.rmtree(training_folder, ignore_errors=True)
+        training_folder.mkdir(parents=True)
+        _train(recipe, examples, training_folder, role, folder / "teacher" / "output", scheme)
         np.savez_compressed(
-            place / "new.npz", allow_pickle=False, **_measured(recipe, examples, place / "output", role)
+            training_folder / "new.npz",
+            allow_pickle=False,
+            **_measured(recipe, examples, training_folder / "output", role),
         )
-        (place / "new.npz").rename(file)
+        (training_folder / "new.npz").rename(file)
     return answers.read(file)
 
 
-def _train(recipe: Recipe, examples: Path, place: Path, role: str, teacher: Path, scheme: Objectives | None) -> None:
+def _train(
+    recipe: Recipe, examples: Path, training_folder: Path, role: str, teacher: Path, scheme: Objectives | None
+) -> None:
     is_teacher, taught = role == "teacher", scheme is not None
     trained_on = scheme or without_teacher()
     learner = recipe.all_teachers["teacher"] if is_teacher else recipe.student
@@ -117,9 +121,11 @@ def _train(recipe: Recipe, examples: Path, place: Path, role: str, teacher: Path
     run(
         job,
         RankResources(1, 1, "cpu", "resources.teacher" if is_teacher else "resources.distill"),
-        Callbacks(lambda phase, step: None, lambda: False, lambda ranks: "one", lambda name: place, lambda at: None),
+        Callbacks(
+            lambda phase, step: None, lambda: False, lambda ranks: "one", lambda name: training_folder, lambda at: None
+        ),
     )
-    shutil.rmtree(place / "checkpoints", ignore_errors=True)
+    shutil.rmtree(training_folder / "checkpoints", ignore_errors=True)
     print(f"{recipe.name} seed {recipe.seed} {role}: {time.monotonic() - began:.1f} s", flush=True)
 
 
@@ -144,25 +150,25 @@ def row(name: str, home: Path, seed: int, scheme: str) -> dict[str, Any]:
     recipe, examples = examples_of(name, folder)
     recipe = recipe.model_copy(update={"seed": seed})
     at = folder / f"seed-{seed}"
-    found = {
+    by_role = {
         "teacher": results_of(recipe, examples, at, "teacher"),
         "control": results_of(recipe, examples, at, "control"),
         "student": results_of(recipe, examples, at, scheme, objectives(scheme)),
     }
     split, metric = _split(recipe, examples), recipe.gate_metric
     arrays: dict[str, Any] = {"weights.tokens": split.tokens.astype(float), "weights.bytes": split.bytes.astype(float)}
-    for role, results in found.items():
+    for role, results in by_role.items():
         arrays |= answers.by_role(role, results)
-    bootstrap = Bootstrap(arrays, found)
-    values = {role: bootstrap.value(metric, role) for role in found}
-    seen: Difference = bootstrap.difference(metric, "student", "control", CONFIDENCE)
+    bootstrap = Bootstrap(arrays, by_role)
+    values = {role: bootstrap.value(metric, role) for role in by_role}
+    difference: Difference = bootstrap.difference(metric, "student", "control", CONFIDENCE)
     sign = 1 if METRICS[metric].higher_is_better else -1
-    gain = [sign * number for number in (seen.observed, seen.low, seen.high)]
+    gain = [sign * number for number in (difference.observed, difference.low, difference.high)]
     return {"set": name, "seed": seed, "scheme": scheme, **values, "gain": gain[0], "ends": sorted(gain[1:])}
 
 
 def main() -> None:
-    """Measure what is asked for, a line as each is there, and print the table of all lines."""
+    """Measure the requested trainings, write a line after each, and print the table of all lines."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS))
@@ -173,10 +179,10 @@ def main() -> None:
     os.environ |= {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}
     lines, began = options.folder / "rows.jsonl", time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
-    wanted = [
+    requested = [
         (seed, name, scheme) for seed in range(options.seeds) for name in options.sets for scheme in options.schemes
     ]
-    for seed, name, scheme in wanted:
+    for seed, name, scheme in requested:
         if (name, seed, scheme) in _rows(lines):
             continue
         if time.monotonic() - began > 60 * options.minutes:
@@ -188,8 +194,8 @@ def main() -> None:
 
 def _rows(path: Path) -> dict[tuple[str, int, str], Mapping[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = [json.loads(line) for line in lines]
-    return {(line["set"], line["seed"], line["scheme"]): line for line in found}
+    results = [json.loads(line) for line in lines]
+    return {(line["set"], line["seed"], line["scheme"]): line for line in results}
 
 
 def table(rows: Mapping[tuple[str, int, str], Mapping[str, Any]]) -> str:
@@ -202,7 +208,11 @@ def table(rows: Mapping[tuple[str, int, str], Mapping[str, Any]]) -> str:
     ]
     lines.append("|---|---|---|---|---|---|---|")
     for name, scheme in dict.fromkeys((name, scheme) for name, _, scheme in sorted(rows)):
-        those = [line for (own, _, by), line in sorted(rows.items()) if (own, by) == (name, scheme)]
+        those = [
+            line
+            for (data_set, _, used_scheme), line in sorted(rows.items())
+            if (data_set, used_scheme) == (name, scheme)
+        ]
         gains = [100 * line["gain"] for line in those]
         mean = statistics.mean(gains)
         better, worse = sum(line["ends"][0] > 0 for line in those), sum(line["ends"][1] < 0 for line in those)

@@ -28,7 +28,7 @@ def recipe_of(name: str, folder: Path) -> dict[str, Any]:
 
     Args:
         name: one of SETS.
-        folder: where files go; what an earlier call wrote there is used.
+        folder: where files go; files of an earlier call are used.
     """
     source, prepare = SETS[name]
     path = folder / "records"
@@ -37,9 +37,9 @@ def recipe_of(name: str, folder: Path) -> dict[str, Any]:
         staged.mkdir(parents=True)
         prepare(staged)
         staged.rename(path)
-    given = {"path": str(path)} if prepare else {}
-    made = _text if name in TEXTS else _images
-    return made(name, {"type": source, **given})
+    section = {"path": str(path)} if prepare else {}
+    source_of = _text if name in TEXTS else _images
+    return source_of(name, {"type": source, **section})
 
 
 def _images(name: str, source: Mapping[str, str]) -> dict[str, Any]:
@@ -128,5 +128,5 @@ SETS: dict[str, tuple[str, Callable[[Path], None] | None]] = {
     "pydoc": ("python-docs", None),
     "packages": ("text-files", _packages),
 }
-"""Each set's source, and what writes its files where it is not built in."""
+"""Each set's source, and the function that writes its files unless it is built in."""
 TEXTS = ("pydoc", "packages")

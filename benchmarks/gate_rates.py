@@ -75,12 +75,12 @@ def normals(agreement: float) -> list[FloatArray]:
     """Two standard normals (POPULATION,) whose correlation is the square of `agreement`."""
     generator = np.random.default_rng(5)
     shared = generator.normal(size=POPULATION)
-    own = math.sqrt(1 - agreement**2)
-    return [agreement * shared + own * generator.normal(size=POPULATION) for _ in range(2)]
+    independent = math.sqrt(1 - agreement**2)
+    return [agreement * shared + independent * generator.normal(size=POPULATION) for _ in range(2)]
 
 
 def image_results(odds: dict[str, FloatArray], metric: MetricName) -> Arrays:
-    """Per-example results of images with these log-odds; only what the metric is made from."""
+    """Per-example results of images with these log-odds; only the arrays that the metric needs."""
     count = len(odds["teacher"])
     arrays = {"weights.tokens": np.ones(count), "weights.bytes": np.zeros(count)}
     for role, values in odds.items():
@@ -88,10 +88,10 @@ def image_results(odds: dict[str, FloatArray], metric: MetricName) -> Arrays:
         arrays |= {f"{role}.nll": np.logaddexp(0, -values), f"{role}.correct": correct}
         if metric == "calibration_error":
             confidence = 1 / (1 + np.exp(-np.abs(values)))
-            place = (np.arange(count), bin_of(confidence))
+            indices = (np.arange(count), bin_of(confidence))
             for part, content in (("count", np.ones(count)), ("sum", confidence), ("correct", correct)):
                 arrays[f"{role}.confidence_{part}"] = np.zeros((count, BINS))
-                arrays[f"{role}.confidence_{part}"][place] = content
+                arrays[f"{role}.confidence_{part}"][indices] = content
     return arrays
 
 
@@ -121,10 +121,10 @@ def losing(teacher: Population, metric: MetricName, margin: float) -> Population
         means, scales = (mean, mean - middle), (scale, scale)
         if metric == "calibration_error":
             means, scales = (mean, mean), (scale, scale * (1 + middle))
-        found = Population(means, scales, teacher.agreement)
-        near, far = (middle, far) if true_loss(found, metric) < margin else (near, middle)
-    assert abs(true_loss(found, metric) - margin) < 1e-4, "no such student in this population"
-    return found
+        population = Population(means, scales, teacher.agreement)
+        near, far = (middle, far) if true_loss(population, metric) < margin else (near, middle)
+    assert abs(true_loss(population, metric) - margin) < 1e-4, "no such student in this population"
+    return population
 
 
 def images(metric: MetricName, kind: str, margin: float, mean: float, scale: float, agreement: float) -> Iterator[Case]:
@@ -146,7 +146,7 @@ def images(metric: MetricName, kind: str, margin: float, mean: float, scale: flo
 def documents(metric: MetricName, margin: float, spread: float, share: float) -> Iterator[Case]:
     """Test sets of documents, one case for each size: log-normal lengths, the loss in a share of the documents."""
     lengths = "equal" if spread == 0 else "very unequal"
-    where = "all" if share == 1 else "a tenth"
+    location = "all" if share == 1 else "a tenth"
     true = math.log1p(margin) if metric == "perplexity" else margin
 
     def draw(generator: Generator, count: int, loses: bool) -> Arrays:
@@ -160,7 +160,7 @@ def documents(metric: MetricName, margin: float, spread: float, share: float) ->
         return _document_results(generator, metric, tokens, losses)
 
     for count in DOCUMENTS:
-        yield Case(metric, f"documents of {lengths} length, the loss in {where}", count, margin, draw)
+        yield Case(metric, f"documents of {lengths} length, the loss in {location}", count, margin, draw)
 
 
 def _document_results(generator: Generator, metric: MetricName, tokens: FloatArray, losses: FloatArray) -> Arrays:
@@ -177,7 +177,7 @@ def _document_results(generator: Generator, metric: MetricName, tokens: FloatArr
 
 
 def passes(case: Case, arrays: Arrays, resamples: int) -> bool:
-    """What the gate's rule of quality says of one test set."""
+    """The decision of the gate's rule of quality on one test set."""
     bootstrap = Bootstrap(arrays, ["student", "teacher"], resamples=resamples)
     try:
         return loss(bootstrap, case.metric, "teacher", CONFIDENCE).high <= case.margin
@@ -226,9 +226,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for case in cases():
         if options.only in f"{case.metric} {case.kind}":
-            found = " | ".join(rate(case, loses, options.sets, options.resamples) for loses in (True, False))
+            rates = " | ".join(rate(case, loses, options.sets, options.resamples) for loses in (True, False))
             name = f"{case.metric} | {case.kind} | {case.examples:,} | {case.margin}"
-            print(f"| {name} | {found} |", flush=True)
+            print(f"| {name} | {rates} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ def main() -> None:
     """Take turns, and print times and the ratio, minimum and median."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=10)
-    rounds = [{name: seconds(found) for name, found in COMMANDS.items()} for _ in range(parser.parse_args().rounds)]
+    rounds = [{name: seconds(command) for name, command in COMMANDS.items()} for _ in range(parser.parse_args().rounds)]
     for name in COMMANDS:
-        times = [taken[name] for taken in rounds]
+        times = [durations[name] for durations in rounds]
         print(f"{name}: {min(times):.3f} s min, {statistics.median(times):.3f} s median")
-    ratios = [taken["understudy"] / taken["bare typer"] for taken in rounds]
+    ratios = [durations["understudy"] / durations["bare typer"] for durations in rounds]
     print(f"ratio: {min(ratios):.2f} min, {statistics.median(ratios):.2f} median")
 
 

@@ -1,4 +1,4 @@
-"""The package in numbers: lines by folder, and what makes code hard to read or to change.
+"""The package in numbers: lines by folder, and properties that make code hard to read or to change.
 
 python -m benchmarks.house [FOLDER ...]
 
@@ -42,19 +42,19 @@ class Module:
     @property
     def code(self) -> int:
         """Lines that hold code: no comments, no docstrings, no empty ones."""
-        held = {
+        code_lines = {
             line for token in self.tokens if token.type not in EMPTY for line in range(token.start[0], token.end[0] + 1)
         }
-        return len(held - _docstring_lines(self.tree))
+        return len(code_lines - _docstring_lines(self.tree))
 
     @property
     def tokens(self) -> list[tokenize.TokenInfo]:
-        """What the text is made of."""
+        """The tokens of the text."""
         return list(tokenize.generate_tokens(io.StringIO(self.text).readline))
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
-    """The lines of strings that stand alone: docstrings, and what is said below an attribute."""
+    """The lines of strings that stand alone: docstrings, and texts below an attribute."""
     alone = (node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
     return {line for node in alone for line in range(node.lineno, (node.end_lineno or 0) + 1)}
 
@@ -62,27 +62,27 @@ def _docstring_lines(tree: ast.Module) -> set[int]:
 def modules(source: Path) -> list[Module]:
     """The modules of the package in a source tree."""
     (package,) = [path.parent for path in source.glob("*/__init__.py")]
-    found = []
+    parsed = []
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text()
-        found.append(Module(name, str(path.parent.relative_to(package)), text, ast.parse(text)))
-    return found
+        parsed.append(Module(name, str(path.parent.relative_to(package)), text, ast.parse(text)))
+    return parsed
 
 
-def lines_by_folder(found: list[Module]) -> dict[str, int]:
+def lines_by_folder(modules: list[Module]) -> dict[str, int]:
     """Lines of the files that lie in each folder itself."""
     lines: dict[str, int] = {}
-    for module in found:
+    for module in modules:
         lines[module.folder] = lines.get(module.folder, 0) + module.lines
     return lines
 
 
 def comments(module: Module) -> int:
     """Comments that say something; those that tell a tool something do not count."""
-    found = [token.string for token in module.tokens if token.type == tokenize.COMMENT]
-    return sum(not DIRECTIVE.match(comment) for comment in found)
+    all_comments = [token.string for token in module.tokens if token.type == tokenize.COMMENT]
+    return sum(not DIRECTIVE.match(comment) for comment in all_comments)
 
 
 def long_functions(module: Module) -> list[str]:
@@ -96,10 +96,10 @@ def untyped(module: Module) -> int:
     return len(re.findall(r"dict\[str, Any\]", module.text))
 
 
-def imports(found: list[Module]) -> Graph:
+def imports(modules: list[Module]) -> Graph:
     """Which module imports which, those inside functions too, those for type checking alone not."""
-    names = {module.name for module in found}
-    return {module.name: set(_imported(module.tree, names)) & names for module in found}
+    names = {module.name for module in modules}
+    return {module.name: set(_imported(module.tree, names)) & names for module in modules}
 
 
 def _imported(tree: ast.AST, names: set[str]) -> Iterator[str]:
@@ -109,20 +109,20 @@ def _imported(tree: ast.AST, names: set[str]) -> Iterator[str]:
 
 
 def reachable(graph: Graph, start: str) -> set[str]:
-    """What a module imports, directly or not; itself among it where it is in a cycle."""
-    seen, todo = set[str](), list(graph[start])
+    """The modules that a module imports, directly or not; itself among them where it is in a cycle."""
+    imported, todo = set[str](), list(graph[start])
     while todo:
         name = todo.pop()
-        if name not in seen:
-            seen.add(name)
+        if name not in imported:
+            imported.add(name)
             todo += graph[name]
-    return seen
+    return imported
 
 
 def cycles(graph: Graph) -> list[set[str]]:
     """Groups of modules that import each other, directly or not."""
     reach = {name: reachable(graph, name) for name in graph}
-    groups = [{other for other in reach[name] if name in reach[other]} for name in graph if name in reach[name]]
+    groups = [{partner for partner in reach[name] if name in reach[partner]} for name in graph if name in reach[name]]
     return [group for number, group in enumerate(groups) if group not in groups[:number]]
 
 
@@ -131,35 +131,41 @@ def longest_chain(graph: Graph) -> list[str]:
     group_of = {name: min(group) for group in cycles(graph) for name in group}
     merged: Graph = {}
     for name, imported in graph.items():
-        own = group_of.get(name, name)
-        merged.setdefault(own, set()).update({group_of.get(other, other) for other in imported} - {own})
+        group = group_of.get(name, name)
+        merged.setdefault(group, set()).update(
+            {group_of.get(imported_name, imported_name) for imported_name in imported} - {group}
+        )
     chains: dict[str, list[str]] = {}
 
     def chain(name: str) -> list[str]:
         if name not in chains:
-            longest = max((chain(other) for other in sorted(merged[name])), key=len, default=[])
+            longest = max((chain(imported_group) for imported_group in sorted(merged[name])), key=len, default=[])
             chains[name] = [name, *longest]
         return chains[name]
 
     return max((chain(name) for name in sorted(merged)), key=len)
 
 
-def numbers(found: list[Module]) -> dict[str, str]:
-    """What the table says of a package."""
-    total, code, graph = sum(one.lines for one in found), sum(one.code for one in found), imports(found)
+def numbers(modules: list[Module]) -> dict[str, str]:
+    """A package's column of the table."""
+    total, code, graph = (
+        sum(module.lines for module in modules),
+        sum(module.code for module in modules),
+        imports(modules),
+    )
     table = {
-        "files": f"{len(found)}",
+        "files": f"{len(modules)}",
         "lines": f"{total:,}",
         "lines of code": f"{code:,}",
-        "dict[str, Any] per 1,000 lines of code": f"{1000 * sum(map(untyped, found)) / code:.1f}",
-        "comments per 100 lines of code": f"{100 * sum(map(comments, found)) / code:.1f}",
-        f"functions over {LONG} lines": f"{sum(len(long_functions(module)) for module in found)}",
-        "files over 300 lines": f"{sum(module.lines > 300 for module in found)}",
+        "dict[str, Any] per 1,000 lines of code": f"{1000 * sum(map(untyped, modules)) / code:.1f}",
+        "comments per 100 lines of code": f"{100 * sum(map(comments, modules)) / code:.1f}",
+        f"functions over {LONG} lines": f"{sum(len(long_functions(module)) for module in modules)}",
+        "files over 300 lines": f"{sum(module.lines > 300 for module in modules)}",
         "longest import chain": f"{len(longest_chain(graph))}",
         "cycles": f"{len(cycles(graph))}",
     }
-    lines = lines_by_folder(found)
-    files = {folder: sum(module.folder == folder for module in found) for folder in lines}
+    lines = lines_by_folder(modules)
+    files = {folder: sum(module.folder == folder for module in modules) for folder in lines}
     for folder in sorted(lines):
         share = lines[folder] / total
         mark = " !" if share > MOST else ""
@@ -173,14 +179,14 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path, default=[Path("src")])
     folders = parser.parse_args().folders
     columns = [numbers(modules(folder)) for folder in folders]
-    rows = sorted(set().union(*columns), key=lambda row: (row.endswith("/"), _place(row, columns)))
+    rows = sorted(set().union(*columns), key=lambda row: (row.endswith("/"), _sort_key(row, columns)))
     print("| | " + " | ".join(map(str, folders)) + " |")
     print("|---|" + "---:|" * len(folders))
     for row in rows:
         print(f"| {row} | " + " | ".join(column.get(row, "") for column in columns) + " |")
 
 
-def _place(row: str, columns: list[dict[str, str]]) -> tuple[int, str]:
+def _sort_key(row: str, columns: list[dict[str, str]]) -> tuple[int, str]:
     """Numbers in the order of the table, folders by name."""
     return (0, row) if row.endswith("/") else (list(columns[0]).index(row), row)
 

@@ -3,7 +3,7 @@
     python -m benchmarks.losses [--rounds 5] [--positions 1024] [--width 512]
 
 Labels 0.5 and KL 0.5 at T 2, a student's and a teacher's head, on one thread of a CPU, fp32. Both take turns; times are
-processor time, and a ratio is the median over rounds. Memory is what is allocated at the most above the inputs.
+processor time, and a ratio is the median over rounds. Memory is the peak of allocations above the inputs.
 """
 
 import argparse
@@ -31,13 +31,14 @@ Loss = Callable[[], Tensor]
 
 
 def case(vocabulary: int, positions: int, width: int) -> tuple[States, States, Batch]:
-    """What a student and a teacher know of a batch, and the batch."""
+    """The features of a student and a teacher for a batch, and the batch."""
     torch.manual_seed(0)
     heads = [nn.Linear(width, vocabulary, bias=False) for _ in "ab"]
     heads[1].requires_grad_(requires_grad=False)
     states = [torch.randn(1, positions, width, requires_grad=head is heads[0]) for head in heads]
     student, teacher = (
-        States(of, head, (*head.parameters(),), vocabulary, head) for of, head in zip(states, heads, strict=True)
+        States(features, head, (*head.parameters(),), vocabulary, head)
+        for features, head in zip(states, heads, strict=True)
     )
     labels = torch.randint(vocabulary, (1, positions))
     return student, teacher, Batch(labels, labels)
@@ -79,17 +80,18 @@ def row(name: str, vocabulary: int, positions: int, width: int, rounds: int) -> 
     """A line of the table."""
     student, teacher, batch = case(vocabulary, positions, width)
     taught = None if name == "labels" else teacher
-    learned = objective(ALONE if taught is None else BOTH, Context(Train(steps=1), seed=0))
+    criterion = objective(ALONE if taught is None else BOTH, Context(Train(steps=1), seed=0))
     ways: list[Loss] = [
-        lambda: loss_in_pieces(learned, student, [taught] if taught else [], batch),
+        lambda: loss_in_pieces(criterion, student, [taught] if taught else [], batch),
         lambda: plain(student, taught, batch),
     ]
-    turns = [[seconds(way, student) for way in ways] for _ in range(rounds + 1)][1:]
+    turns = [[seconds(function, student) for function in ways] for _ in range(rounds + 1)][1:]
     ours, by_hand = (statistics.median(times) for times in zip(*turns, strict=True))
-    ratio = statistics.median(one / other for one, other in turns)
-    held = [bytes_at_most(way, student) / 2**20 for way in ways]
+    ratio = statistics.median(pieces / at_once for pieces, at_once in turns)
+    mebibytes = [bytes_at_most(function, student) / 2**20 for function in ways]
     times = f"{ours * 1e3:,.0f} | {by_hand * 1e3:,.0f} | {ratio:.2f}"
-    return f"| {name} | {vocabulary:,} | {times} | {held[0]:,.0f} | {held[1]:,.0f} | {held[0] / held[1]:.2f} |"
+    memory = f"{mebibytes[0]:,.0f} | {mebibytes[1]:,.0f} | {mebibytes[0] / mebibytes[1]:.2f}"
+    return f"| {name} | {vocabulary:,} | {times} | {memory} |"
 
 
 def main() -> None:
@@ -98,13 +100,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--positions", type=int, default=1024)
     parser.add_argument("--width", type=int, default=512)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     print("| learns from | vocabulary | ours, ms | plain, ms | ratio | ours, MiB | plain, MiB | ratio |")
     print("|---" * 8 + "|", flush=True)
     for name in ("labels", "labels and teacher"):
         for vocabulary in VOCABULARIES:
-            print(row(name, vocabulary, given.positions, given.width, given.rounds), flush=True)
+            print(row(name, vocabulary, options.positions, options.width, options.rounds), flush=True)
 
 
 if __name__ == "__main__":

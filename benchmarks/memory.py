@@ -5,7 +5,7 @@ python -m benchmarks.memory [--blocks 22 --teacher-blocks 46 --width 2048]
 The defaults are Llamas of 1.1 and 2.2 billion parameters: 20 GB of memory and 30 GB of disk. One process fetches the
 teacher, as a hub has it in bf16, and one registers the student. For training and measuring both are spread by fsdp over
 four ranks on a CPU; beside the student the teacher is kept in bf16. SGD without momentum trains, since Adam's state of
-1.1 billion does not fit beside the rest there. What counts is the process's own memory (RssAnon). In brackets are pages
+1.1 billion does not fit beside the rest there. The process's own memory (RssAnon) counts. In brackets are pages
 of files that are mapped, which are the system's to take back.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.ranks import found_by_ranks
+from benchmarks.ranks import results_by_rank
 from tests.ranks.plan.measured import DISTILL, text_examples
 from tests.ranks.train.jobs import spec
 from tests.registry.submitted import Pipeline
@@ -100,8 +100,8 @@ def write_test_split(examples: Path, facts: Facts) -> None:
 def memory() -> Held:
     """The process's memory now."""
     lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Rss")]
-    found = {line[0]: int(line[1]) * 1024 for line in lines}
-    return found["RssAnon:"] + found["RssShmem:"], found["RssFile:"]
+    sizes = {line[0]: int(line[1]) * 1024 for line in lines}
+    return sizes["RssAnon:"] + sizes["RssShmem:"], sizes["RssFile:"]
 
 
 def own_memory() -> int:
@@ -110,7 +110,7 @@ def own_memory() -> int:
 
 
 class Watch:
-    """The most memory that the process took in each phase, beyond what it had at first."""
+    """The most memory that the process took in each phase, beyond its memory at first."""
 
     def __init__(self, phase: str) -> None:
         self.phase = phase
@@ -139,7 +139,7 @@ class Heartbeat(HeartbeatWriter):
 
 
 def import_all() -> None:
-    """Imports are no part of what a model takes."""
+    """The memory of imports is not a model's."""
     for name in IMPORTED:
         import_module(name)
 
@@ -182,7 +182,7 @@ def register(folder: Path, model: Path) -> dict[str, Held]:
     for path in model.iterdir():
         os.link(path, staged / path.name)
     digest = pipeline.store.objects.publish(staged, "model")
-    pipeline.register(weights=b"another")  # what the first registration imports does not count
+    pipeline.register(weights=b"another")  # the first registration's imports do not count
     watch = Watch("registering")
     pipeline.register(pipeline.new_run(), student=digest)
     return watch.most
@@ -199,38 +199,40 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=22)
     parser.add_argument("--teacher-blocks", type=int, default=46)
     parser.add_argument("--width", type=int, default=2048)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name)
         examples, facts = text_examples(folder / "examples", VOCABULARY, LENGTH)
         write_test_split(examples, facts)
-        sections = llama(given.width, given.blocks), llama(given.width, given.teacher_blocks)
+        sections = llama(options.width, options.blocks), llama(options.width, options.teacher_blocks)
         report(folder, examples, facts, *sections)
 
 
 def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], teacher: dict[str, Any]) -> None:
-    """Do all of it, and say what was held."""
+    """Run everything, and print the memory held."""
     folder = folder.absolute()
     job = training_of(folder, examples.absolute(), student)
     work = training(job)
-    known = ArchitectureModel.model_validate(teacher)
-    kinds = describe(work.model, facts, "student.model"), describe(known, facts, "teacher.model")
-    own, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
+    teacher_model = ArchitectureModel.model_validate(teacher)
+    kinds = describe(work.model, facts, "student.model"), describe(teacher_model, facts, "teacher.model")
+    student_size, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
     in_bf16 = replace(work, teacher_precision="bf16")
     planned = Planned(in_bf16, kinds[0], {"teacher": kinds[1]}, PlaceholderExamples(facts, 64))
-    said = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
-    print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; GiB, and of mapped files:")
+    planned_memory = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
+    print(f"student {student_size / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; GiB, and of mapped files:")
+    share, in_fp32 = (student_size + taught) / RANKS, (student_size + 2 * taught) / RANKS
+    resident, peak = planned_memory.resident, planned_memory.peak.bytes
     print(
-        f"a rank's share of both {(own + taught) / RANKS / GIB:.2f}, in fp32 {(own + 2 * taught) / RANKS / GIB:.2f}; "
-        f"planned: between steps {said.resident / GIB:.2f}, at the peak of a step {said.peak.bytes / GIB:.2f}"
+        f"a rank's share of both {share / GIB:.2f}, in fp32 {in_fp32 / GIB:.2f}; "
+        f"planned: between steps {resident / GIB:.2f}, at the peak of a step {peak / GIB:.2f}"
     )
     print("| phase |" + "".join(f" rank {rank} |" for rank in range(RANKS)) + "\n|---|" + "---|" * RANKS)
-    found_by_ranks(1, write_published, folder / "published", kinds[1])
-    show(found_by_ranks(1, fetch, folder / "published", examples, folder / "teacher"))
+    results_by_rank(1, write_published, folder / "published", kinds[1])
+    show(results_by_rank(1, fetch, folder / "published", examples, folder / "teacher"))
     shutil.rmtree(folder / "published")
-    show(found_by_ranks(RANKS, rank_of, job))
-    show(found_by_ranks(RANKS, rank_of, measuring(folder, job)))
-    show(found_by_ranks(1, register, folder / "registry", job.output))
+    show(results_by_rank(RANKS, rank_of, job))
+    show(results_by_rank(RANKS, rank_of, measuring(folder, job)))
+    show(results_by_rank(1, register, folder / "registry", job.output))
 
 
 def training_of(folder: Path, examples: Path, student: dict[str, Any]) -> JobSpec:
@@ -268,16 +270,20 @@ def measuring(folder: Path, job: JobSpec) -> JobSpec:
     }
     (folder / "measuring").mkdir()
     models = {"teacher": str(folder / "teacher"), "student": str(job.output)}
-    made = evaluation_spec(folder / "measuring", examples=work.examples, models=models, recipe=recipe)
-    return with_resources(made, processes=RANKS)
+    evaluation = evaluation_spec(folder / "measuring", examples=work.examples, models=models, recipe=recipe)
+    return with_resources(evaluation, processes=RANKS)
 
 
-def show(found: dict[int, dict[str, Held]]) -> None:
+def show(held_by_rank: dict[int, dict[str, Held]]) -> None:
     """Rows of the table."""
-    for phase in found[0]:
+    for phase in held_by_rank[0]:
         if phase:
-            cells = [found[rank].get(phase, (0, 0)) for rank in sorted(found)]
-            print(f"| {phase} |" + "".join(f" {own / GIB:.2f} ({of / GIB:.2f}) |" for own, of in cells), flush=True)
+            cells = [held_by_rank[rank].get(phase, (0, 0)) for rank in sorted(held_by_rank)]
+            print(
+                f"| {phase} |"
+                + "".join(f" {anonymous / GIB:.2f} ({mapped / GIB:.2f}) |" for anonymous, mapped in cells),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def bare() -> FastAPI:
     """The app without the middleware."""
     from understudy_server import app
 
-    with patch.object(app, "with_middleware", lambda made: made):
+    with patch.object(app, "with_middleware", lambda built_app: built_app):
         return app.create_app()
 
 
@@ -83,7 +83,7 @@ class Client:
         self._headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
 
     def ask(self, method: str, path: str, **body: Any) -> dict[str, Any]:
-        """What the server answers; it is asked again until it is up."""
+        """The server's answer; the request is repeated until the server is up."""
         content = json.dumps(body) if body else None
         deadline = time.monotonic() + 120
         while True:
@@ -96,9 +96,9 @@ class Client:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
-        found: dict[str, Any] = json.loads(answer.read())
-        assert answer.status == 200, found
-        return found
+        result: dict[str, Any] = json.loads(answer.read())
+        assert answer.status == 200, result
+        return result
 
 
 def log_metrics(client: Client, count: int, value: float = 1.0) -> str:
@@ -123,15 +123,15 @@ def make_versions(folder: Path, count: int) -> None:
 
 def list_versions(client: Client, count: int) -> None:
     """All versions, a hundred in a page."""
-    seen, token = 0, ""
+    listed, token = 0, ""
     while True:
         path = f"model-versions/search?max_results=100&page_token={token}"
         page = client.ask("GET", path)
-        seen += len(page["model_versions"])
+        listed += len(page["model_versions"])
         token = page.get("next_page_token", "")
         if not token:
             break
-    assert seen == count
+    assert listed == count
 
 
 def seconds(work: Callable[[Client, int], object], client: Client, count: int) -> float:
@@ -147,18 +147,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--metrics", type=int, default=10_000)
     parser.add_argument("--versions", type=int, default=1_000)
-    given = parser.parse_args()
+    options = parser.parse_args()
     works: dict[str, tuple[Callable[[Client, int], object], int]]
-    works = {f"log {given.metrics:,} metrics": (log_metrics, given.metrics)}
-    works[f"list {given.versions:,} versions"] = (list_versions, given.versions)
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        guarded = server("understudy_server.app:create_app", Path(one), given.versions)
-        with guarded as with_it, server("benchmarks.middleware:bare", Path(other), given.versions) as without:
+    works = {f"log {options.metrics:,} metrics": (log_metrics, options.metrics)}
+    works[f"list {options.versions:,} versions"] = (list_versions, options.versions)
+    with tempfile.TemporaryDirectory() as guarded_folder, tempfile.TemporaryDirectory() as bare_folder:
+        guarded = server("understudy_server.app:create_app", Path(guarded_folder), options.versions)
+        with guarded as with_it, server("benchmarks.middleware:bare", Path(bare_folder), options.versions) as without:
             for client in (with_it, without):
                 log_metrics(client, AT_ONCE)
             print("| work | s with the middleware, min / median | s without | ratio, min / median |\n|---|---|---|---|")
             for name, (work, count) in works.items():
-                times = [(seconds(work, with_it, count), seconds(work, without, count)) for _ in range(given.rounds)]
+                times = [(seconds(work, with_it, count), seconds(work, without, count)) for _ in range(options.rounds)]
                 ours, theirs = zip(*times, strict=True)
                 ratios = [a / b for a, b in times]
                 print(

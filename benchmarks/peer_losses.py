@@ -57,8 +57,9 @@ Rate = Callable[[Optimizer, Train], LRScheduler]
 
 
 def write_examples(folder: Path) -> Path:
-    """Tokens that can be learned, as many as the steps take: what has to be memorised ends at a loss near 0, of which a
-    rounding is a large share.
+    """Tokens that can be learned, as many as the steps take.
+
+    Text that has to be memorised ends at a loss near 0, of which a rounding is a large share.
     """
     folder.mkdir()
     tokens = np.random.default_rng(0).integers(0, 3, STEPS * BATCH * LENGTH + 1).cumsum() % VOCABULARY
@@ -96,15 +97,15 @@ def its_schedule(optimizer: Optimizer, train: Train) -> LRScheduler:
     from transformers.optimization import get_cosine_with_min_lr_schedule_with_warmup_lr_rate as with_warmup
 
     warmup, final = int(train.schedule.warmup), train.schedule.final
-    found: LRScheduler = with_warmup(optimizer, warmup, STEPS, min_lr_rate=final)
-    return found
+    schedule: LRScheduler = with_warmup(optimizer, warmup, STEPS, min_lr_rate=final)
+    return schedule
 
 
 def trainer_losses(work: TrainingJob, rate: Rate = torch_schedule) -> Losses:
     """Those of the Trainer of transformers, as exact as it computes them: its log rounds."""
     import transformers
 
-    found, train = Losses(), work.train
+    recorded, train = Losses(), work.train
 
     class Batches(torch.utils.data.IterableDataset[dict[str, Tensor]]):
         def __iter__(self) -> Any:
@@ -112,9 +113,9 @@ def trainer_losses(work: TrainingJob, rate: Rate = torch_schedule) -> Losses:
                 yield {"input_ids": inputs, "labels": labels, "shift_labels": labels}
 
     class Trainer(transformers.Trainer):
-        def compute_loss(self, *given: Any, **named: Any) -> Any:
-            loss = super().compute_loss(*given, **named)
-            found.append((loss[0] if isinstance(loss, tuple) else loss).item())
+        def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+            loss = super().compute_loss(*arguments, **named)
+            recorded.append((loss[0] if isinstance(loss, tuple) else loss).item())
             return loss
 
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -123,11 +124,11 @@ def trainer_losses(work: TrainingJob, rate: Rate = torch_schedule) -> Losses:
 
     with tempfile.TemporaryDirectory() as folder:
         settings = trainer_settings(folder, train)
-        own = {"train_dataset": Batches(), "data_collator": lambda rows: rows[0]}
-        trainer = Trainer(model=initial_net(work), args=settings, **own)
+        data = {"train_dataset": Batches(), "data_collator": lambda rows: rows[0]}
+        trainer = Trainer(model=initial_net(work), args=settings, **data)
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-    return found
+    return recorded
 
 
 def trainer_settings(folder: str, train: Train) -> Any:
@@ -205,11 +206,11 @@ def titan_optimizer(train: Train, *, norms_decay: bool) -> Any:
 
     chosen = train.optimizer
     settings = {"lr": chosen.learning_rate, "betas": (chosen.beta1, chosen.beta2)}
-    found = default_adamw(**settings, weight_decay=chosen.weight_decay)
+    optimizer = default_adamw(**settings, weight_decay=chosen.weight_decay)
     if not norms_decay:
         (norms,) = default_adamw(**settings, weight_decay=0.0).param_groups
-        found.param_groups.insert(0, replace(norms, pattern="norm"))
-    return found
+        optimizer.param_groups.insert(0, replace(norms, pattern="norm"))
+    return optimizer
 
 
 def titan_losses(work: TrainingJob, *, norms_decay: bool = False) -> Losses:
@@ -218,7 +219,7 @@ def titan_losses(work: TrainingJob, *, norms_decay: bool = False) -> Losses:
     from torchtitan.components.optimizer import LRSchedulersContainer
     from torchtitan.distributed.utils import clip_grad_norm_
 
-    train, net, found = work.train, initial_net(work), Losses()
+    train, net, recorded = work.train, initial_net(work), Losses()
     model = titan_model(net)
     check_logits(model, net, next(batches(work))[0])
     schedule = {"warmup_steps": train.schedule.warmup, "min_lr_factor": train.schedule.final}
@@ -234,8 +235,8 @@ def titan_losses(work: TrainingJob, *, norms_decay: bool = False) -> Losses:
         clip_grad_norm_(model.parameters(), train.max_grad_norm, foreach=True)
         optimizers.step()
         schedulers.step()
-        found.append(loss.item())
-    return found
+        recorded.append(loss.item())
+    return recorded
 
 
 def check_logits(model: nn.Module, net: Any, inputs: Tensor) -> None:
@@ -255,7 +256,7 @@ SHIPPED: Peers = {
     ("transformers", "with its cosine_warmup_with_min_lr"): lambda work: trainer_losses(work, its_schedule),
     ("torchtitan", "with its default_adamw: norms decay"): lambda work: titan_losses(work, norms_decay=True),
 }
-"""What they do otherwise when they are not told: shown, and need not agree."""
+"""Libraries at their own defaults: shown, and need not agree."""
 
 
 def own_losses(job: JobSpec) -> NDArray[np.float64]:
@@ -283,7 +284,7 @@ def report(job: JobSpec) -> None:
     Raises:
         SystemExit: a library that does the same has other losses.
     """
-    ours, others = own_losses(job), []
+    ours, disagreeing = own_losses(job), []
     print(f"ours: {ours[0]:.6f} at the first step, {ours[-1]:.6f} at the last")
     print("| library | how | apart, at most | relative, at most |\n" + "|---" * 4 + "|")
     for (library, how), losses in {**SAME, **SHIPPED}.items():
@@ -292,9 +293,9 @@ def report(job: JobSpec) -> None:
             apart, relative = np.abs(ours - theirs).max(), np.abs(ours / theirs - 1).max()
             print(f"| {library} {version(library)} | {how} | {apart:.1e} | {relative:.1e} |", flush=True)
             if (library, how) in SAME and not (apart <= AGREE and relative <= AGREE):
-                others.append(library)
-    if others:
-        raise SystemExit(f"more than {AGREE:.0e} apart: {', '.join(others)}")
+                disagreeing.append(library)
+    if disagreeing:
+        raise SystemExit(f"more than {AGREE:.0e} apart: {', '.join(disagreeing)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `understudy plan` says that ranks hold, beside what they hold, for combinations of models and strategies on CPU.
+"""The memory that `understudy plan` expects of ranks beside their real memory, for models and strategies on CPU.
 
 python -m benchmarks.plan [--vocabulary 4096]
 
@@ -49,13 +49,14 @@ def main() -> None:
         teacher = spec(Path(folder) / "teacher", examples, llama(384, 6, LENGTH), train={"steps": 1})
         ranks.run(1, train_ranks, teacher)
         for number, (name, strategy, processes, train, taught) in enumerate(WAYS):
-            student, of = llama(256, 4, LENGTH), teacher if taught else None
-            job = case(Path(folder) / str(number), examples, student, of, (strategy, processes), **train)
-            held, said = max(ranks.run(processes, measured, job)), planned_peak(job, facts)
-            errors.append(abs(said / held - 1))
+            student, teacher_model = llama(256, 4, LENGTH), teacher if taught else None
+            job = case(Path(folder) / str(number), examples, student, teacher_model, (strategy, processes), **train)
+            peak, planned = max(ranks.run(processes, measured, job)), planned_peak(job, facts)
+            errors.append(abs(planned / peak - 1))
             source = "labels and teacher" if taught else "labels"
             print(
-                f"| {name} | {source} | {said / 2**20:.1f} | {held / 2**20:.1f} | {said / held - 1:+.1%} |", flush=True
+                f"| {name} | {source} | {planned / 2**20:.1f} | {peak / 2**20:.1f} | {planned / peak - 1:+.1%} |",
+                flush=True,
             )
     print(f"mean error {statistics.mean(errors):.1%}, worst {max(errors):.1%}")
     ranks.close()

@@ -1,4 +1,4 @@
-"""Ranks of a benchmark: new processes that run one function, and what each has found."""
+"""Ranks of a benchmark: new processes that run one function, and the result of each."""
 
 import os
 import socket
@@ -7,8 +7,8 @@ from multiprocessing import get_context
 from typing import Any
 
 
-def found_by_ranks(count: int, function: Callable[..., Any], *given: Any) -> dict[int, Any]:
-    """What a function returns on each rank, by rank; a process group can be made there without settings.
+def results_by_rank(count: int, function: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
+    """The results of a function on each rank, by rank; a process group can be made there without settings.
 
     Raises:
         SystemExit: a rank failed; it has said how.
@@ -17,9 +17,11 @@ def found_by_ranks(count: int, function: Callable[..., Any], *given: Any) -> dic
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    place = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environment = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     answers = context.Queue()
-    ranks = [context.Process(target=_rank, args=(rank, place, answers, function, given)) for rank in range(count)]
+    ranks = [
+        context.Process(target=_rank, args=(rank, environment, answers, function, arguments)) for rank in range(count)
+    ]
     for process in ranks:
         process.start()
     for process in ranks:
@@ -29,6 +31,8 @@ def found_by_ranks(count: int, function: Callable[..., Any], *given: Any) -> dic
     return dict(answers.get() for _ in ranks)
 
 
-def _rank(rank: int, place: dict[str, object], answers: Any, function: Callable[..., Any], given: Any) -> None:
-    os.environ |= {key: str(value) for key, value in {**place, "RANK": rank, "LOCAL_RANK": rank}.items()}
-    answers.put((rank, function(*given)))
+def _rank(
+    rank: int, environment: dict[str, object], answers: Any, function: Callable[..., Any], arguments: Any
+) -> None:
+    os.environ |= {key: str(value) for key, value in {**environment, "RANK": rank, "LOCAL_RANK": rank}.items()}
+    answers.put((rank, function(*arguments)))

@@ -2,9 +2,9 @@
 
 python -m benchmarks.reused_run NAMESPACE [--rounds 5]
 
-Needs KUBECONFIG, and in the namespace what manifests/overlays bring. Both are Jobs of the same pod: one does a run of
-digits that was done before, the other has python do nothing. They take turns at being first; the time is from the
-request that makes the Job to the answer that says that it has ended.
+Needs KUBECONFIG, and the resources of manifests/overlays in the namespace. Both are Jobs of the same pod: one does a
+run of digits that was done before, the other has python do nothing. They take turns at being first. The time is from
+the request that creates the Job to the answer that says that it has ended.
 """
 
 import argparse
@@ -60,18 +60,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("namespace")
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    kube, recipe = Kube(given.namespace), load(RECIPE, SHORT)
-    print(f"the run that makes what the others find: {run(kube, recipe):.1f} s")
+    options = parser.parse_args()
+    kube, recipe = Kube(options.namespace), load(RECIPE, SHORT)
+    print(f"the run whose steps the later ones reuse: {run(kube, recipe):.1f} s")
     times: dict[str, list[float]] = {"reused": [], "empty": []}
-    for number in range(given.rounds):
-        for what in sorted(times, reverse=bool(number % 2)):
+    for number in range(options.rounds):
+        for kind in sorted(times, reverse=bool(number % 2)):
             job = submission.render("empty", submission.settings(kube))
-            times[what].append(run(kube, recipe) if what == "reused" else empty(kube, job))
-    for what, found in times.items():
-        print(f"{what}: least {min(found):.2f} s, median {statistics.median(found):.2f} s of {len(found)}")
-    for by in (min, statistics.median):
-        print(f"ratio by {by.__name__}: {by(times['reused']) / by(times['empty']):.2f}")
+            times[kind].append(run(kube, recipe) if kind == "reused" else empty(kube, job))
+    for kind, durations in times.items():
+        print(f"{kind}: least {min(durations):.2f} s, median {statistics.median(durations):.2f} s of {len(durations)}")
+    for statistic in (min, statistics.median):
+        print(f"ratio by {statistic.__name__}: {statistic(times['reused']) / statistic(times['empty']):.2f}")
 
 
 if __name__ == "__main__":

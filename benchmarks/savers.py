@@ -1,4 +1,4 @@
-"""What each technique that saves memory takes away, what time it costs, and how far the loss is off.
+"""The memory that each technique saves, the time that it costs, and how far the loss is off.
 
 python -m benchmarks.savers [--rounds 3]
 
@@ -29,46 +29,46 @@ MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Way:
+class Technique:
     """A technique, beside the plain training: ddp, fp32, nothing computed again."""
 
     name: str
     train: dict[str, Any] = field(default_factory=dict)
     strategy: str = "ddp"
     changes: dict[str, Any] = field(default_factory=dict)
-    held: int = 2**25
+    logits_at_a_time: int = 2**25
     """Logits that a loss holds at a time; 2**25 are all of them."""
     starts_trained: bool = False
 
 
-PLAIN = Way("plain")
+PLAIN = Technique("plain")
 ADAMW: Any = TRAIN["optimizer"]
 LORA = {"rank": 8, "modules": ["q_proj", "v_proj"]}
-WAYS = [
+TECHNIQUES = [
     PLAIN,
-    Way("losses in pieces, of 512 positions", held=512 * VOCABULARY),
-    Way("full checkpointing", {"activation_checkpointing": "full"}),
-    Way("selective checkpointing", {"activation_checkpointing": "selective"}),
-    Way("gradient accumulation, 4 parts", {"gradient_accumulation_steps": 4}),
-    Way("bf16", {"precision": "bf16"}),
-    Way("fp16", {"precision": "fp16"}),
-    Way("teacher in bf16", changes={"teacher_precision": "bf16"}),
-    Way("teacher in int8", changes={"teacher_precision": "int8"}),
-    Way("teacher in nf4", changes={"teacher_precision": "nf4"}),
-    Way("AdamW in eight bits", {"optimizer": {**ADAMW, "name": "adamw8bit"}}),
-    Way("zero1", strategy="zero1"),
-    Way("zero2", strategy="zero2"),
-    Way("fsdp", strategy="fsdp"),
-    Way("fsdp, full checkpointing", {"activation_checkpointing": "full"}, "fsdp"),
-    Way("fsdp, parameters offloaded", {"offload": ["parameters"]}, "fsdp"),
-    Way("activations offloaded", {"offload": ["activations"]}),
-    Way("LoRA, rank 8", {"lora": LORA}, starts_trained=True),
-    Way("LoRA, rank 8, on nf4", {"lora": {**LORA, "frozen_precision": "nf4"}}, starts_trained=True),
-    Way("compile", {"compile": True}),
+    Technique("losses in pieces, of 512 positions", logits_at_a_time=512 * VOCABULARY),
+    Technique("full checkpointing", {"activation_checkpointing": "full"}),
+    Technique("selective checkpointing", {"activation_checkpointing": "selective"}),
+    Technique("gradient accumulation, 4 parts", {"gradient_accumulation_steps": 4}),
+    Technique("bf16", {"precision": "bf16"}),
+    Technique("fp16", {"precision": "fp16"}),
+    Technique("teacher in bf16", changes={"teacher_precision": "bf16"}),
+    Technique("teacher in int8", changes={"teacher_precision": "int8"}),
+    Technique("teacher in nf4", changes={"teacher_precision": "nf4"}),
+    Technique("AdamW in eight bits", {"optimizer": {**ADAMW, "name": "adamw8bit"}}),
+    Technique("zero1", strategy="zero1"),
+    Technique("zero2", strategy="zero2"),
+    Technique("fsdp", strategy="fsdp"),
+    Technique("fsdp, full checkpointing", {"activation_checkpointing": "full"}, "fsdp"),
+    Technique("fsdp, parameters offloaded", {"offload": ["parameters"]}, "fsdp"),
+    Technique("activations offloaded", {"offload": ["activations"]}),
+    Technique("LoRA, rank 8", {"lora": LORA}, starts_trained=True),
+    Technique("LoRA, rank 8, on nf4", {"lora": {**LORA, "frozen_precision": "nf4"}}, starts_trained=True),
+    Technique("compile", {"compile": True}),
 ]
 
 
-def held(job: JobSpec, logits: int) -> int:
+def peak_memory(job: JobSpec, logits: int) -> int:
     """A rank's most bytes in a step."""
     with patch("understudy.models.outputs.LOGITS_AT_A_TIME", logits):
         return measured(job)
@@ -80,10 +80,10 @@ def seconds(job: JobSpec, logits: int) -> float:
 
     step, ends = loop._step, list[float]()
 
-    def timed(*given: Any) -> Any:
-        found = step(*given)
+    def timed(*arguments: Any) -> Any:
+        output = step(*arguments)
         ends.append(time.perf_counter())
-        return found
+        return output
 
     with patch("understudy.models.outputs.LOGITS_AT_A_TIME", logits), patch.object(loop, "_step", timed):
         train_ranks(job)
@@ -106,22 +106,22 @@ class Bench:
         for job in (self._teacher, self._trained):
             ranks.run(1, train_ranks, job)
 
-    def job(self, way: Way) -> JobSpec:
+    def job(self, technique: Technique) -> JobSpec:
         """A training of its own."""
         self._number += 1
-        settings = {"steps": STEPS, **way.train}
-        found = case(
+        settings = {"steps": STEPS, **technique.train}
+        plain_spec = case(
             self._folder / str(self._number),
             self._examples,
             llama(256, 4, LENGTH),
             self._teacher,
-            (way.strategy, 2),
+            (technique.strategy, 2),
             **settings,
         )
-        changes = {**way.changes, **({"initial": str(self._trained.output)} if way.starts_trained else {})}
+        changes = {**technique.changes, **({"initial": str(self._trained.output)} if technique.starts_trained else {})}
         if not changes:
-            return found
-        work = training(found)
+            return plain_spec
+        work = training(plain_spec)
         taught = {"objectives": work.objectives, "teacher": str(self._teacher.output)}
         return spec(
             self._folder / f"{self._number}-changed",
@@ -134,19 +134,19 @@ class Bench:
             **changes,
         )
 
-    def bytes(self, way: Way) -> int:
-        """What the rank with most holds at most in a step."""
-        found: list[int] = self._ranks.run(2, held, self.job(way), way.held)
-        return max(found)
+    def bytes(self, technique: Technique) -> int:
+        """The peak memory in a step of the rank with the highest peak."""
+        peaks: list[int] = self._ranks.run(2, peak_memory, self.job(technique), technique.logits_at_a_time)
+        return max(peaks)
 
     def round(self) -> dict[str, tuple[float, float]]:
         """Of each technique a step's seconds and the last loss."""
-        found = {}
-        for way in WAYS:
-            job = self.job(way)
-            slowest = max(self._ranks.run(2, seconds, job, way.held))
-            found[way.name] = slowest, losses(job)[-1]
-        return found
+        results = {}
+        for technique in TECHNIQUES:
+            job = self.job(technique)
+            slowest = max(self._ranks.run(2, seconds, job, technique.logits_at_a_time))
+            results[technique.name] = slowest, losses(job)[-1]
+        return results
 
 
 def main() -> None:
@@ -157,7 +157,7 @@ def main() -> None:
     ranks = Ranks(2)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), ranks)
-        sizes = {way.name: bench.bytes(way) for way in WAYS}
+        sizes = {technique.name: bench.bytes(technique) for technique in TECHNIQUES}
         report(sizes, [bench.round() for _ in range(rounds)])
     ranks.close()
 
@@ -167,14 +167,14 @@ def report(sizes: dict[str, int], rounds: list[dict[str, tuple[float, float]]]) 
     print("| technique | peak, MiB | saved | times the plain step, min / median | loss after 8 steps | off by |")
     print("|---|---|---|---|---|---|")
     plain, usual = sizes["plain"], rounds[0]["plain"][1]
-    for way in WAYS:
-        ratios = [one[way.name][0] / one["plain"][0] for one in rounds]
-        loss, off = rounds[0][way.name][1], "another start" if way.starts_trained else ""
+    for technique in TECHNIQUES:
+        ratios = [results_of_round[technique.name][0] / results_of_round["plain"][0] for results_of_round in rounds]
+        loss, off = rounds[0][technique.name][1], "another start" if technique.starts_trained else ""
         print(
-            f"| {way.name} | {sizes[way.name] / MIB:.1f} | {1 - sizes[way.name] / plain:.0%} | "
+            f"| {technique.name} | {sizes[technique.name] / MIB:.1f} | {1 - sizes[technique.name] / plain:.0%} | "
             f"{min(ratios):.2f} / {statistics.median(ratios):.2f} | {loss:.5f} | {off or f'{loss / usual - 1:+.1e}'} |"
         )
-    seconds = [one["plain"][0] for one in rounds]
+    seconds = [results_of_round["plain"][0] for results_of_round in rounds]
     print(f"the plain step: {min(seconds):.2f} s at least, {statistics.median(seconds):.2f} s by the median")
 
 

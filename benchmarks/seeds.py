@@ -1,4 +1,4 @@
-"""What the teacher is worth over several seeds: teacher, student and control, and student minus control.
+"""The teacher's benefit over several seeds: teacher, student and control, and student minus control.
 
 python -m benchmarks.seeds [RECIPE] [--seeds 5] [--home FOLDER]
 
@@ -35,7 +35,7 @@ class Measured:
 
 
 def run(recipe: str, home: Path, seed: int) -> tuple[MetricName, Measured]:
-    """A run with this seed: the gate's metric, and what was measured with it."""
+    """A run with this seed: the gate's metric, and the values measured with it."""
     understudy = [sys.executable, "-m", "understudy", "--home", str(home)]
     command = [*understudy, "run", recipe, "--set", f"seed={seed}", "--json"]
     began = time.monotonic()
@@ -62,11 +62,11 @@ def main() -> None:
     form = METRICS[runs[0][0]]
     print("| seed | teacher | student | control | student - control | its 95 % interval | seconds |")
     print("|---|---|---|---|---|---|---|")
-    for seed, (_, found) in enumerate(runs):
-        values = " | ".join(form.show(found.values[role]) for role in ROLES)
-        observed, low, high = map(form.show_difference, (found.observed, found.low, found.high))
-        print(f"| {seed} | {values} | {observed} | {low} to {high} | {found.seconds:.0f} |")
-    differences = [found.observed for _, found in runs]
+    for seed, (_, outcome) in enumerate(runs):
+        values = " | ".join(form.show(outcome.values[role]) for role in ROLES)
+        observed, low, high = map(form.show_difference, (outcome.observed, outcome.low, outcome.high))
+        print(f"| {seed} | {values} | {observed} | {low} to {high} | {outcome.seconds:.0f} |")
+    differences = [outcome.observed for _, outcome in runs]
     mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(runs))
     half = T_975[len(runs) - 1] * error
     mean_text, low, high = map(form.show_difference, (mean, mean - half, mean + half))

@@ -99,7 +99,7 @@ def lightning(work: Work) -> None:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        use_distributed_sampler=False,  # its own shuffles, whatever the loader does
+        use_distributed_sampler=False,  # its own shuffles after any loader
     )
     rows = work.rows()
     runner.fit(Module(), DataLoader(rows, BATCH // RANKS, sampler=DistributedSampler(rows, shuffle=False)))

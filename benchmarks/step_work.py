@@ -1,4 +1,4 @@
-"""What all loops of steps.py do: a Llama, its weights, and the windows of tokens in one order."""
+"""The work of all loops of steps.py: a Llama, its weights, and the windows of tokens in one order."""
 
 import json
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ LLAMA = ArchitectureModel.model_validate(
 
 @dataclass
 class Work:
-    """What every loop does."""
+    """The work of every loop."""
 
     folder: Path
     strategy: str
@@ -45,7 +45,7 @@ class Work:
     losses: dict[str, list[Tensor]] = field(default_factory=dict)
     """Of each step, this rank's mean loss over its own targets, by loop."""
     models: dict[str, nn.Module] = field(default_factory=dict)
-    """What each loop trains."""
+    """The model that each loop trains."""
 
     def taught(self, name: str) -> "Taught":
         """The model that a loop trains."""
@@ -55,10 +55,10 @@ class Work:
 
     def check_shards(self) -> None:
         """Whether the loops have spread their models as they should."""
-        whole = Taught(self.folder / "model", [])
+        unsharded = Taught(self.folder / "model", [])
         for name, model in self.models.items():
-            held = size(model) / size(whole)
-            assert (held < 0.6) == (self.strategy == "fsdp"), f"under {self.strategy} {name} holds {held:.2f} of it"
+            share = size(model) / size(unsharded)
+            assert (share < 0.6) == (self.strategy == "fsdp"), f"under {self.strategy} {name} holds {share:.2f} of it"
 
     def rows(self) -> "Rows":
         """The windows of all steps."""

@@ -5,7 +5,7 @@
 All train the same Llama from the same weights on the same batches with fused AdamW, clipped gradients and fp32, in the
 same two processes, and take turns of some steps (turns.py). That their losses are the same is checked, and that under
 fsdp a rank holds its shards alone. Libraries that are not installed are left out, and named; so are those that do not
-shard on a CPU: Accelerate, and the Trainer above it, train copies there whatever they are told of FSDP.
+shard on a CPU: Accelerate, and the Trainer above it, train copies there under any setting of FSDP.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.ranks import found_by_ranks
+from benchmarks.ranks import results_by_rank
 from benchmarks.step_work import BATCH, LLAMA, LOG_EVERY, RANKS, RATE, SEED, Work, write_work
 from benchmarks.turns import Turns
 from understudy.jobs.payload import TrainingJob
@@ -133,13 +133,13 @@ def rank_of(work: Work, names: list[str]) -> Found:
     loops: dict[str, Callable[[Work], None]] = {HAND: by_hand, **PEERS}
     turns.start({name: lambda loop=loops[name]: loop(work) for name in names})  # type: ignore[misc]
     ours(work, turns)
-    losses = {name: torch.stack(found[: work.steps]).double() for name, found in work.losses.items()}
-    apart = {name: (found - losses[HAND]).abs().max().item() for name, found in losses.items()}
+    losses = {name: torch.stack(recorded[: work.steps]).double() for name, recorded in work.losses.items()}
+    apart = {name: (recorded - losses[HAND]).abs().max().item() for name, recorded in losses.items()}
     return turns.seconds, apart
 
 
 def main() -> None:
-    """Print each loop's time, and what ours takes in its proportion, round by round."""
+    """Print each loop's time, and ours in proportion to it, round by round."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
@@ -159,12 +159,16 @@ def main() -> None:
 
 def report(work: Work, names: list[str]) -> None:
     """The rows of a strategy."""
-    found: Found = found_by_ranks(RANKS, rank_of, work, names)[0]
-    seconds, apart = found
-    own = np.array(seconds[OURS])
+    result: Found = results_by_rank(RANKS, rank_of, work, names)[0]
+    seconds, apart = result
+    our_seconds = np.array(seconds[OURS])
     for name in (*names, OURS):
         its = np.array(seconds[name])
-        cells = (columns(1000 * its[:, 0], 1), columns((own / its)[:, 0], 3), columns((own / its)[:, 1], 3))
+        cells = (
+            columns(1000 * its[:, 0], 1),
+            columns((our_seconds / its)[:, 0], 3),
+            columns((our_seconds / its)[:, 1], 3),
+        )
         print(f"| {work.strategy} | {name} | {' | '.join(cells)} | {apart[name]:.0e} |", flush=True)
         if apart[name] > AGREE:
             raise SystemExit(f"{name} does other work: its losses are {apart[name]:.1e} apart from the loop by hand's")

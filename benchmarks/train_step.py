@@ -270,8 +270,8 @@ def main() -> None:
     for size in SIZES:
         rounds = [{name: measure_one(name, size) for name in CONTENDERS} for _ in range(options.rounds)]
         for name in CONTENDERS:
-            times = [1000 * taken[name] for taken in rounds]
-            ratios = [taken[name] / taken["by hand"] for taken in rounds]
+            times = [1000 * durations[name] for durations in rounds]
+            ratios = [durations[name] / durations["by hand"] for durations in rounds]
             print(
                 f"| {size} | {name} | {min(times):.2f} / {statistics.median(times):.2f} "
                 f"| {min(ratios):.2f} / {statistics.median(ratios):.2f} |"

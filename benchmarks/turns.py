@@ -75,12 +75,12 @@ class Turns:
         if not hasattr(local, "name") or local.taken == self._steps:
             return  # no step of a loop: an optimiser that is being made
         local.taken += 1
-        place = (local.taken - 1) % self._turn
-        if place == 0:
+        turn = (local.taken - 1) % self._turn
+        if turn == 0:
             local.since = now
-        if place == self._turn - 1:
+        if turn == self._turn - 1:
             if local.taken > self._turn:
-                wall, busy = ((end - start) / place for end, start in zip(now, local.since, strict=True))
+                wall, busy = ((end - start) / turn for end, start in zip(now, local.since, strict=True))
                 self.seconds[local.name].append((wall, busy))
             self._pass_on()
             self._wait()

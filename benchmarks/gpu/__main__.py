@@ -74,23 +74,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--tiny", action="store_true", help="a toy on the CPU, to try the command")
     parser.add_argument("--row", nargs=3, metavar=("TABLE", "FOLDER", "NAME"), help="one row, where all is prepared")
-    given = parser.parse_args()
-    sizes = TINY if given.tiny else FULL
-    if given.row:
-        table, folder, name = given.row
+    options = parser.parse_args()
+    sizes = TINY if options.tiny else FULL
+    if options.row:
+        table, folder, name = options.row
         for line in rows(table, sizes, Path(folder), name):
             print(line, flush=True)
         return
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         text_examples(folder / "examples", sizes.vocabulary, sizes.length)
         write_teacher(sizes, folder)
-        for table in given.only:
+        for table in options.only:
             names = {"steps": (steps.HEAD, *steps.ROWS), "saving": (saving.HEAD, *saving.ROWS)}.get(table)
             print(f"\n{names[0]}" if names else "", flush=True)
             for name in names[1:] if names else [""]:
-                apart(table, folder, name, tiny=given.tiny)
+                apart(table, folder, name, tiny=options.tiny)
     print(f"\n{time.monotonic() - begun:.0f} s", flush=True)
 
 

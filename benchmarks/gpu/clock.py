@@ -1,4 +1,4 @@
-"""When the steps of an optimiser ended, and what they held."""
+"""When the steps of an optimiser ended, and their memory."""
 
 import json
 import os
@@ -17,7 +17,7 @@ FIRST = 4
 
 
 class Clock:
-    """What was seen after each step of an optimiser."""
+    """The measurements after each step of an optimiser."""
 
     def __init__(self) -> None:
         self.moments: list[float] = []
@@ -37,22 +37,28 @@ class Clock:
         return [after - before for before, after in zip(self.moments[FIRST:], self.moments[FIRST + 1 :], strict=False)]
 
     @property
-    def found(self) -> dict[str, float]:
+    def measurements(self) -> dict[str, float]:
         """Bytes at the most, and seconds of a step."""
         return {"bytes": max(self.peaks[FIRST:], default=0), "seconds": statistics.median(self.seconds)}
 
 
 def alone_here() -> None:
     """Let this process be the only rank."""
-    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29600"}
-    os.environ.update(place)
+    environment = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29600",
+    }
+    os.environ.update(environment)
 
 
 def our_training(job: JobSpec) -> dict[str, float]:
-    """What a job takes in this process, and its last loss."""
+    """The time and memory of a job in this process, and its last loss."""
     clock, _ = clocked(job)
     losses = [point["loss"] for point in json.loads((job.output / "history.json").read_text())]
-    return {**clock.found, "loss": losses[-1]}
+    return {**clock.measurements, "loss": losses[-1]}
 
 
 def clocked(job: JobSpec) -> tuple[Clock, float]:

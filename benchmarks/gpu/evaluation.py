@@ -34,8 +34,8 @@ def ours(model: nn.Module, split: Documents, sizes: Sizes) -> float:
     """As the evaluate step answers the test split."""
     described = {"task": "causal-lm", "sequence_length": sizes.length, "vocab_size": sizes.vocabulary}
     size = answers.batch_size(64, described)
-    found = answers.results(model, split, size, torch.device(sizes.device), 0, lambda _: None)
-    return float(found["nll"].sum() / split.tokens.sum())
+    results = answers.results(model, split, size, torch.device(sizes.device), 0, lambda _: None)
+    return float(results["nll"].sum() / split.tokens.sum())
 
 
 def plain(model: nn.Module, split: Documents, sizes: Sizes) -> float:
@@ -64,10 +64,10 @@ def rows(sizes: Sizes, folder: Path) -> Iterator[str]:
     ways: tuple[tuple[str, Callable[..., float]], ...] = (("ours", ours), ("a plain loop", plain))
     for kind in (torch.float32, torch.bfloat16):
         model.to(kind)
-        for name, way in ways:
-            taken = math.inf
+        for name, function in ways:
+            fastest = math.inf
             for _ in range(2):
                 begun = time.perf_counter()
-                nats = way(model, split, sizes)
-                taken = min(taken, time.perf_counter() - begun)
-            yield f"| {str(kind).removeprefix('torch.')}: {name} | {split.tokens.sum() / taken:,.0f} | {nats:.5f} |"
+                nats = function(model, split, sizes)
+                fastest = min(fastest, time.perf_counter() - begun)
+            yield f"| {str(kind).removeprefix('torch.')}: {name} | {split.tokens.sum() / fastest:,.0f} | {nats:.5f} |"

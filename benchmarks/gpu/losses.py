@@ -37,13 +37,13 @@ class Case:
 
     def ours(self, sections: tuple[ObjectiveSection, ...]) -> Loss:
         """As a job computes it."""
-        learned, words = objective(sections, Context(Train(steps=1), seed=0)), self.sizes.vocabulary
+        criterion, words = objective(sections, Context(Train(steps=1), seed=0)), self.sizes.vocabulary
         batch = Batch(self.labels, self.labels)
         teachers = [] if sections == HARD else [States(self.known, self.taught, (), words, self.taught)]
 
         def loss() -> Tensor:
             student = States(self.states, self.head, (*self.head.parameters(),), words, self.head)
-            return loss_in_pieces(learned, student, teachers, batch) / self.sizes.positions
+            return loss_in_pieces(criterion, student, teachers, batch) / self.sizes.positions
 
         return loss
 
@@ -57,7 +57,7 @@ class Case:
                 if soft:
                     with torch.no_grad():
                         taught = functional.linear(self.known[0], self.taught.weight).float()
-                    student, teacher = (functional.log_softmax(of / 2.0, -1) for of in (logits.float(), taught))
+                    student, teacher = (functional.log_softmax(values / 2.0, -1) for values in (logits.float(), taught))
                     kl = functional.kl_div(student, teacher, reduction="batchmean", log_target=True)
                     total = total + soft * 4.0 * kl
             return total
@@ -72,8 +72,8 @@ class Case:
 
         def loss() -> Tensor:
             head, states = self.head.weight.bfloat16(), self.states[0].bfloat16()
-            found: Tensor = computed(states, head, self.known[0], self.taught.weight, self.labels[0])
-            return found
+            loss: Tensor = computed(states, head, self.known[0], self.taught.weight, self.labels[0])
+            return loss
 
         return loss
 
@@ -84,8 +84,8 @@ class Case:
         computed = LigerFusedLinearCrossEntropyLoss()
 
         def loss() -> Tensor:
-            found: Tensor = computed(self.head.weight.bfloat16(), self.states[0].bfloat16(), self.labels[0])
-            return found
+            loss: Tensor = computed(self.head.weight.bfloat16(), self.states[0].bfloat16(), self.labels[0])
+            return loss
 
         return loss
 
@@ -95,10 +95,10 @@ class Case:
 
         def loss() -> Tensor:
             head, states = self.head.weight.bfloat16(), self.states[0].bfloat16()
-            found, _ = ChunkedDivergenceFunction.apply(
+            divergence, _ = ChunkedDivergenceFunction.apply(
                 states, head, None, self.known[0], self.taught.weight, None, 0.0, 2.0
             )
-            total: Tensor = 4.0 * found.mean()
+            total: Tensor = 4.0 * divergence.mean()
             return total
 
         return loss
@@ -116,21 +116,21 @@ def rows(sizes: Sizes) -> Iterator[str]:
     for (hard, soft), ways in groups:
         exact = gradient(case.plain(hard, soft, exact=True), case)[1]
         ways["by hand"] = lambda hard=hard, soft=soft: case.plain(hard, soft)  # type: ignore[misc]
-        for name, way in ways.items():
-            yield row(f"labels {hard:g}, KL {soft:g}: {name}", way, case, exact)
+        for name, function in ways.items():
+            yield row(f"labels {hard:g}, KL {soft:g}: {name}", function, case, exact)
 
 
 def gradient(loss: Loss, case: Case) -> tuple[float, Tensor]:
     """The loss, and the gradient of the head in bf16, which is as exact as it is used here."""
     total = loss()
-    found = torch.autograd.grad(total, case.head.weight)[0]
-    return total.item(), found
+    gradient_of_head = torch.autograd.grad(total, case.head.weight)[0]
+    return total.item(), gradient_of_head
 
 
-def row(name: str, made: Callable[[], Loss], case: Case, right: Tensor) -> str:
+def row(name: str, build: Callable[[], Loss], case: Case, exact_gradient: Tensor) -> str:
     """A line, measured; an error is a line, too."""
     try:
-        loss = made()
+        loss = build()
 
         def step() -> None:
             with torch.autocast(case.sizes.device, torch.bfloat16):
@@ -138,10 +138,10 @@ def row(name: str, made: Callable[[], Loss], case: Case, right: Tensor) -> str:
             torch.autograd.grad(total, (case.states, case.head.weight))
 
         with torch.autocast(case.sizes.device, torch.bfloat16):
-            nats, found = gradient(loss, case)
-        apart = ((found.float() - right).norm() / right.norm()).item()
-        del found
-        taken = milliseconds(step, case.sizes.device)
-        return f"| {name} | {taken:.1f} | {mebibytes(step, case.sizes.device):,.0f} | {nats:.4f} | {apart:.1e} |"
+            nats, computed = gradient(loss, case)
+        apart = ((computed.float() - exact_gradient).norm() / exact_gradient.norm()).item()
+        del computed
+        duration = milliseconds(step, case.sizes.device)
+        return f"| {name} | {duration:.1f} | {mebibytes(step, case.sizes.device):,.0f} | {nats:.4f} | {apart:.1e} |"
     except (ImportError, RuntimeError, ValueError) as error:
         return f"| {name} | failed: {type(error).__name__}: {' '.join(str(error).split())[:300]} |"

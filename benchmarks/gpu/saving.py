@@ -1,4 +1,4 @@
-"""What a checkpoint costs the steps after it, and what offloading and whole-step compilation do to a step."""
+"""The cost of a checkpoint to the steps after it, and the effect of offloading and whole-step compilation on a step."""
 
 import statistics
 import time
@@ -17,7 +17,7 @@ HEAD = "| training | ms of a step | MiB | of a checkpoint: ms lost | ms, synchro
 
 
 def stall(sizes: Sizes, folder: Path) -> str:
-    """Milliseconds that the steps took longer for each checkpoint that was begun among them, and what a save takes."""
+    """Milliseconds that the steps took longer for each checkpoint that was begun among them, and the time of a save."""
     planned = job(sizes, folder, sizes.medium, objectives=LABELS, train={"steps": 46, "checkpoint_every": 20})
     seconds = clocked(planned)[0].seconds
     usual = statistics.median(seconds)
@@ -40,8 +40,8 @@ def trained(**train: Any) -> Callable[[Sizes, Path], str]:
 
     def measured(sizes: Sizes, folder: Path) -> str:
         model = sizes.small if "compile" in train else sizes.medium
-        found = our_training(job(sizes, folder, model, objectives=LABELS, train=train))
-        return f"| {train} | {found['seconds'] * 1e3:.1f} | {found['bytes'] / 2**20:,.0f} | | |"
+        measured = our_training(job(sizes, folder, model, objectives=LABELS, train=train))
+        return f"| {train} | {measured['seconds'] * 1e3:.1f} | {measured['bytes'] / 2**20:,.0f} | | |"
 
     return measured
 

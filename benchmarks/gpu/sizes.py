@@ -1,4 +1,4 @@
-"""What the tables compute: student and teacher of an 8B/1B pair, cut to four layers; or a toy, to try the commands."""
+"""The sizes in the tables: student and teacher of an 8B/1B pair, cut to four layers; or a toy, to try the commands."""
 
 import statistics
 import time
@@ -74,7 +74,7 @@ def milliseconds(work: Callable[[], object], device: str, repeats: int = 10, war
 
 
 def mebibytes(work: Callable[[], object], device: str) -> float:
-    """What some work allocates at the most, above what is there before; not a number where nobody counts."""
+    """The peak memory that some work allocates, in bytes above the start; NaN where it is not counted."""
     if device != "cuda":
         return float("nan")
     before = torch.cuda.memory_allocated()

@@ -30,14 +30,14 @@ def net(model: Model, sizes: Sizes) -> Any:
 
 def formula(student: Any, teacher: Any | None, inputs: Tensor, labels: Tensor) -> Tensor:
     """Labels alone, or 0.5 beside KL 0.5 at T 2."""
-    logits, wanted = student(inputs).logits.flatten(0, 1), labels.flatten()
-    hard = functional.cross_entropy(logits, wanted)
+    logits, targets = student(inputs).logits.flatten(0, 1), labels.flatten()
+    hard = functional.cross_entropy(logits, targets)
     if teacher is None:
         return hard
     with torch.no_grad():
         taught = functional.log_softmax(teacher(inputs).logits.flatten(0, 1) / 2.0, -1, dtype=torch.float32)
-    said = functional.log_softmax(logits / 2.0, -1, dtype=torch.float32)
-    return 0.5 * hard + 2.0 * functional.kl_div(said, taught, reduction="batchmean", log_target=True)
+    log_probabilities = functional.log_softmax(logits / 2.0, -1, dtype=torch.float32)
+    return 0.5 * hard + 2.0 * functional.kl_div(log_probabilities, taught, reduction="batchmean", log_target=True)
 
 
 def with_liger(student: Any, teacher: Any | None, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -45,15 +45,15 @@ def with_liger(student: Any, teacher: Any | None, inputs: Tensor, labels: Tensor
     from liger_kernel.chunked_loss import LigerFusedLinearJSDLoss
     from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
 
-    states, wanted = student.model(inputs)[0].flatten(0, 1).bfloat16(), labels.flatten()
+    states, targets = student.model(inputs)[0].flatten(0, 1).bfloat16(), labels.flatten()
     head = student.lm_head.weight.bfloat16()
     if teacher is None:
-        found: Tensor = LigerFusedLinearCrossEntropyLoss()(head, states, wanted)
-        return found
+        cross_entropy: Tensor = LigerFusedLinearCrossEntropyLoss()(head, states, targets)
+        return cross_entropy
     with torch.no_grad():
-        known = teacher.model(inputs)[0].flatten(0, 1).bfloat16()
+        teacher_states = teacher.model(inputs)[0].flatten(0, 1).bfloat16()
     loss = LigerFusedLinearJSDLoss(weight_hard_loss=0.5, weight_soft_loss=2.0, beta=0.0, temperature=2.0)
-    total: Tensor = loss(states, head, known, teacher.lm_head.weight, wanted)
+    total: Tensor = loss(states, head, teacher_states, teacher.lm_head.weight, targets)
     return total
 
 
@@ -73,7 +73,7 @@ def by_hand(sizes: Sizes, losses: Losses, *, distil: bool) -> dict[str, float]:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         clock()
-    return {**clock.found, "loss": loss.item()}
+    return {**clock.measurements, "loss": loss.item()}
 
 
 def ours(sizes: Sizes, folder: Path, *, distil: bool, **train: Any) -> dict[str, float]:
@@ -90,14 +90,14 @@ def job(sizes: Sizes, folder: Path, model: Model, **changes: Any) -> JobSpec:
     optimizer = {"learning_rate": 3e-4, "weight_decay": 0.01}
     settings = {"steps": STEPS, "batch_size": sizes.batch, "precision": "bf16", "optimizer": optimizer}
     settings |= changes.pop("train", {})
-    made = folder / f"job-{len(list(folder.glob('job-*')))}"
-    return jobs.spec(made, folder / "examples", model, device=sizes.device, train=settings, **changes)
+    job_folder = folder / f"job-{len(list(folder.glob('job-*')))}"
+    return jobs.spec(job_folder, folder / "examples", model, device=sizes.device, train=settings, **changes)
 
 
 def row(name: str, sizes: Sizes, folder: Path) -> str:
     """A line of the table."""
-    found = ROWS[name](sizes, folder)
-    return f"| {name} | {found['seconds'] * 1e3:.1f} | {found['bytes'] / 2**20:,.0f} | {found['loss']:.3f} |"
+    measured = ROWS[name](sizes, folder)
+    return f"| {name} | {measured['seconds'] * 1e3:.1f} | {measured['bytes'] / 2**20:,.0f} | {measured['loss']:.3f} |"
 
 
 ROWS: dict[str, Callable[[Sizes, Path], dict[str, float]]] = {

@@ -59,7 +59,7 @@ TITAN = {"torchtitan: bf16": "bf16", "torchtitan, 8B's blocks: bf16": "8B's bloc
 
 
 def job_of(folder: Path, case: Case) -> JobSpec:
-    """A case's training, in a folder with the examples, the teacher, and what adapters begin with."""
+    """A case's training, in a folder with the examples, the teacher, and the weights that adapters begin with."""
     name, model, train, teacher = case
     length, batch = (LONG, 4) if model is LARGE else (LENGTH, 8)
     changes: dict[str, Any] = {"objectives": LABELS, "device": "cuda"}
@@ -82,30 +82,30 @@ def titan_training(job: JobSpec) -> dict[str, float]:
     optimizers = titan_optimizer(work.train, norms_decay=False).build(model_parts=[model])
     loss_of = CrossEntropyLoss.Config().build()
     for inputs, labels in batches(work, STEPS):
-        there, wanted = inputs.cuda(), labels.cuda()
+        tokens_on_gpu, targets = inputs.cuda(), labels.cuda()
         optimizers.zero_grad()
         with torch.autocast("cuda", torch.bfloat16):
-            loss, _ = loss_of(model(there), wanted, (wanted != IGNORED).sum())
+            loss, _ = loss_of(model(tokens_on_gpu), targets, (targets != IGNORED).sum())
         loss.backward()
         clip_grad_norm_(model.parameters(), work.train.max_grad_norm, foreach=True)
         optimizers.step()
         clock()
-    return {**clock.found, "loss": loss.item()}
+    return {**clock.measurements, "loss": loss.item()}
 
 
 def row(folder: Path, name: str, hardware: str) -> str:
     """A line of the table: one case, in this process."""
     case = next(case for case in CASES if case[0] == TITAN.get(name, name))
     job = job_of(folder, case)
-    found = titan_training(job) if name in TITAN else our_training(job)
+    measured = titan_training(job) if name in TITAN else our_training(job)
     facts = json.loads((folder / str(LONG if case[1] is LARGE else LENGTH) / "examples.json").read_text())
     planned = planned_on("cuda", job, facts)[0]
-    seconds, tokens = found["seconds"], training(job).train.batch_size * facts["sequence_length"]
+    seconds, tokens = measured["seconds"], training(job).train.batch_size * facts["sequence_length"]
     used = planned.flops / seconds / (table()[hardware].tflops["bf16"] * TERA)
     ahead = "-" if name in TITAN else f"{planned.peak.bytes / 2**20:,.0f}"
-    error = "-" if name in TITAN else f"{planned.peak.bytes / found['bytes'] - 1:+.1%}"
-    values = f"{seconds * 1e3:.0f} | {tokens / seconds:,.0f} | {used:.0%} | {ahead} | {found['bytes'] / 2**20:,.0f}"
-    return f"| {name} | {values} | {error} | {found['loss']:.4f} |"
+    error = "-" if name in TITAN else f"{planned.peak.bytes / measured['bytes'] - 1:+.1%}"
+    values = f"{seconds * 1e3:.0f} | {tokens / seconds:,.0f} | {used:.0%} | {ahead} | {measured['bytes'] / 2**20:,.0f}"
+    return f"| {name} | {values} | {error} | {measured['loss']:.4f} |"
 
 
 def main() -> None:
@@ -113,9 +113,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hardware", default="H100", help="its name in the table of hardware")
     parser.add_argument("--case", nargs=2, metavar=("FOLDER", "NAME"), help="one row, where all is prepared")
-    given = parser.parse_args()
-    if given.case:
-        print(row(Path(given.case[0]), given.case[1], given.hardware))
+    options = parser.parse_args()
+    if options.case:
+        print(row(Path(options.case[0]), options.case[1], options.hardware))
         return
     with tempfile.TemporaryDirectory() as folder:
         for length in (LENGTH, LONG):
@@ -131,7 +131,7 @@ def main() -> None:
                 "-m",
                 "benchmarks.gpu.trainings",
                 "--hardware",
-                given.hardware,
+                options.hardware,
                 "--case",
                 folder,
                 name,

@@ -171,7 +171,7 @@ class Launcher:
         label = NUMBER[self.kind.name]
         return next(pod for pod in self.workers() if pod["metadata"]["labels"].get(label) == str(number))
 
-    def holds(self, condition: str) -> bool:
+    def has_condition(self, condition: str) -> bool:
         """Whether the job has a condition."""
         return condition in true_conditions(self.kube.job(self.kind, self.job or "") or {})
 
@@ -180,7 +180,7 @@ class Launcher:
         return self.kube.pods(f"batch.kubernetes.io/job-name={self.name}")
 
     def output(self) -> str:
-        """All that its pods have said."""
+        """The log of its pods."""
         return "".join(self._log(pod["metadata"]["name"]) for pod in self.pods())
 
     def _log(self, pod: str) -> str:
@@ -190,8 +190,8 @@ class Launcher:
             return str(answer.data.decode())
         return ""
 
-    def says(self, pattern: str, seconds: float = LONG) -> str:
-        """Wait until it has said something."""
+    def wait_for_output(self, pattern: str, seconds: float = LONG) -> str:
+        """Wait until its output matches a pattern; the match."""
         match = wait(lambda: re.search(pattern, self.output()), seconds, lambda: f"{pattern}\n{self.output()}")
         return str(match[0])
 
@@ -231,7 +231,7 @@ class Launcher:
 
     def digest(self) -> str:
         """The teacher's digest."""
-        return self.says(r"(?<=teacher )[0-9a-f]{64}", 20)
+        return self.wait_for_output(r"(?<=teacher )[0-9a-f]{64}", 20)
 
 
 def rendered(

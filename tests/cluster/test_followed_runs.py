@@ -85,7 +85,7 @@ def test_a_run_outlives_its_follower_and_its_pod_and_one_that_is_stopped_is_over
 
     (pod,) = launcher.pods()
     kubectl("delete", "pod", pod["metadata"]["name"])
-    launcher.says("watching the job .*, which was submitted before")
+    launcher.wait_for_output("watching the job .*, which was submitted before")
     assert not re.search("teacher +failed", launcher.output()), "it did not; only its launcher had to go"
     further(launcher)
     wait(lambda: statuses(launcher, volume) == {"RUNNING"}, 30)

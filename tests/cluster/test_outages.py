@@ -87,12 +87,12 @@ def test_a_node_that_dies_and_comes_back(
     wait(lambda: "node.kubernetes.io/" not in kubectl("get", "nodes", "-o", "jsonpath={..taints}"))
     launcher = launch(recipe(train={"steps": 1800}))
     launcher.reaches(25)
-    nodes = [launcher.worker(which)["spec"]["nodeName"] for which in range(2)]
+    nodes = [launcher.worker(index)["spec"]["nodeName"] for index in range(2)]
     assert len(set(nodes)) == 2, "ranks that are all on the dead node train on until they are fenced"
     node = nodes[number]
     bring_back = stopped(f"kubelet-{node}")
     began = time.time()
-    launcher.says(f"node {node} does not answer; its pods are force-deleted", 150)
+    launcher.wait_for_output(f"node {node} does not answer; its pods are force-deleted", 150)
     before, after = wait(lambda: restart(launcher, began), 150)
     recovered(after["time"] - began)
     assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
@@ -136,7 +136,7 @@ def test_the_node_of_a_launcher_that_dies_for_good_is_named_and_another_takes_ov
     assert [job.stage for job in list_jobs(launcher.kube, time.time()) if job.name == launcher.name] == ["unreachable"]
     given_up("gpu-1")
     wait(lambda: any(pod["spec"].get("nodeName") not in (None, "gpu-1") for pod in launcher.pods()), 120)
-    launcher.says("watching the job .*, which was submitted before", 120)
+    launcher.wait_for_output("watching the job .*, which was submitted before", 120)
     assert launcher.ends(400) == 0, launcher.output()
     steps = [point["step"] for point in launcher.points()]
     assert max(steps.count(step) for step in steps) <= 2, "only its own worker's node was lost: one restart"
@@ -169,7 +169,7 @@ def test_an_operator_that_is_down_is_waited_for(
 ) -> None:
     bring_back = scaled_down("training-operator", "kubeflow", "control-plane=kubeflow-training-operator")
     launcher = launch()
-    launcher.says("the API server cannot answer now .*webhook")
+    launcher.wait_for_output("the API server cannot answer now .*webhook")
     bring_back()
     assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed
@@ -186,7 +186,7 @@ def test_a_queue_whose_controller_is_down_is_waited_for(
     first.reaches(15)
     bring_back = scaled_down("kueue-controller-manager", "kueue-system", "control-plane=controller-manager")
     volume.sh(f"touch {SIGN}")
-    second.says("the API server cannot answer now .*webhook")
+    second.wait_for_output("the API server cannot answer now .*webhook")
     before = max(point["step"] for point in first.points())
     first.reaches(before + 20)
     bring_back()

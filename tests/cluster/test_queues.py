@@ -23,11 +23,11 @@ def test_a_job_beyond_the_quota_is_queued_and_then_admitted(launch: Launch, queu
     first = launch(asking(train={"steps": 8000}), queue)
     first.reaches(5)
     second = launch(asking(train={"steps": 20}), queue)
-    second.says(NO_QUOTA)
+    second.wait_for_output(NO_QUOTA)
     assert not second.workers()
     forget_why_it_waits(second)
     kubectl("delete", "pod", second.pods()[0]["metadata"]["name"])
-    second.says(f"watching the job .*\n(?:.*\n)*?.*{NO_QUOTA}")
+    second.wait_for_output(f"watching the job .*\n(?:.*\n)*?.*{NO_QUOTA}")
     kubectl("delete", "job", first.name)
     assert second.ends() == 0, second.output()
 
@@ -51,7 +51,7 @@ def test_a_preempted_job_takes_a_checkpoint_and_goes_on_where_it_was(
     wait(lambda: any(pod["status"]["phase"] == "Running" for pod in high.pods()))
     low.reaches(25)
     volume.sh(f"touch {SIGN}")
-    low.says("queued: Kueue: .*[Pp]reempted")
+    low.wait_for_output("queued: Kueue: .*[Pp]reempted")
     before = max(point["step"] for point in low.points())
     assert high.ends() == 0, high.output()
     low.reaches(before + EVERY)
@@ -69,16 +69,16 @@ def test_a_job_that_no_quota_could_ever_admit_fails(launch: Launch, queue: dict[
 @pytest.mark.full
 def test_a_queue_that_does_not_exist_fails_the_job(launch: Launch) -> None:
     launcher = launch(recipe(queue="nowhere"))
-    launcher.says("queued: .*nowhere")
+    launcher.wait_for_output("queued: .*nowhere")
     assert not launcher.workers()
     assert launcher.ends() == 1
-    launcher.says("the queue can never admit this job. Kueue: LocalQueue nowhere doesn't exist", 20)
+    launcher.wait_for_output("the queue can never admit this job. Kueue: LocalQueue nowhere doesn't exist", 20)
 
 
 @pytest.mark.full
 def test_an_elastic_job_beyond_all_quota_goes_on_with_fewer_nodes(launch: Launch, queue: dict[str, Any]) -> None:
     launcher = launch(recipe(cpu="800m", min_nodes=1, train={"steps": 20}), queue)
-    launcher.says("asking for 1 of 2 nodes: .*insufficient quota", 120)
+    launcher.wait_for_output("asking for 1 of 2 nodes: .*insufficient quota", 120)
     assert launcher.ends() == 0, launcher.output()
 
 
@@ -91,9 +91,9 @@ def test_a_preempted_elastic_job_continues_on_the_remaining_nodes(
     wait(lambda: any(pod["status"]["phase"] == "Running" for pod in high.pods()))
     low.reaches(25)
     volume.sh(f"touch {SIGN}")
-    low.says("queued: Kueue: .*[Pp]reempted")
+    low.wait_for_output("queued: Kueue: .*[Pp]reempted")
     before = max(point["step"] for point in low.points())
-    low.says("asking for 1 of 2 nodes", 120)
+    low.wait_for_output("asking for 1 of 2 nodes", 120)
     assert low.ends() == 0, low.output()
     assert high.ended() is None, "they ran beside each other"
     steps = [point["step"] for point in low.points()]

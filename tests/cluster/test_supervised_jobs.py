@@ -69,7 +69,7 @@ def test_an_undisturbed_train_job_is_heard_too_and_has_the_same_bits(launch: Lau
     assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed, "whoever runs it"
     for pattern in WORDS:
-        launcher.says(pattern, 20)
+        launcher.wait_for_output(pattern, 20)
 
 
 @both(full="trainjob")
@@ -94,7 +94,7 @@ def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -
 
     recovers(launcher, disturb, recovered)
     assert launcher.digest() == undisturbed
-    launcher.says("ended with signal SIGKILL", 20)
+    launcher.wait_for_output("ended with signal SIGKILL", 20)
 
 
 @both(full="trainjob")
@@ -105,7 +105,7 @@ def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undi
     delete(launcher.pods()[0]["metadata"]["name"])
     assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed
-    launcher.says(f"watching the job {job}, which was submitted before", 20)
+    launcher.wait_for_output(f"watching the job {job}, which was submitted before", 20)
     steps = [point["step"] for point in launcher.points()]
     assert len(steps) == len(set(steps))
 
@@ -137,7 +137,7 @@ def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, v
     launcher.reaches(15)
     vanishes(launcher)
     wait(lambda: not launcher.workers(), 90)
-    wait(lambda: launcher.holds("Failed"), 30)
+    wait(lambda: launcher.has_condition("Failed"), 30)
     last = max(point["step"] for point in launcher.points())
     assert f"step-{last}" in volume.sh("ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints")
 
@@ -146,11 +146,11 @@ def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, v
 def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) -> None:
     values = recipe(nodes=3, cpu="1500m", train={"batch_size": 18})
     launcher = launch(values, {"launcher_timeout": 12}, in_a_shared_process_namespace)
-    launcher.says("pending: no node fits .*: .*Insufficient cpu")
+    launcher.wait_for_output("pending: no node fits .*: .*Insufficient cpu")
     wait(lambda: [pod["status"]["phase"] for pod in launcher.workers()].count("Running") == 2)
     vanishes(launcher)
     wait(lambda: not launcher.workers(), 90)
-    wait(lambda: launcher.holds("Failed"), 30)
+    wait(lambda: launcher.has_condition("Failed"), 30)
 
 
 @both(full="trainjob")
@@ -158,7 +158,7 @@ def test_a_users_mistake_is_reported_with_rank_and_last_lines(launch: Launch) ->
     launcher = launch(recipe("raises", kwargs={}))
     assert launcher.ends() == 1
     for pattern in ("no weights for 10 labels", "the last lines of rank", "RuntimeError"):
-        launcher.says(pattern, 20)
+        launcher.wait_for_output(pattern, 20)
     wait(lambda: not launcher.workers(), 60)
 
 
@@ -199,7 +199,7 @@ def test_an_image_of_another_version_refuses_the_job(launch: Launch) -> None:
 @pytest.mark.full
 def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
     launcher = launch(settings={"image": "registry.invalid/none:1"})
-    launcher.says("image registry.invalid/none:1 cannot be pulled")
+    launcher.wait_for_output("image registry.invalid/none:1 cannot be pulled")
     assert launcher.ends() == 1
     wait(lambda: not launcher.workers(), 60)
 
@@ -231,14 +231,16 @@ def test_a_run_whose_pod_is_refused_is_ended(kube: Kube, monkeypatch: pytest.Mon
 @pytest.mark.full
 def test_a_missing_volume_is_reported(launch: Launch) -> None:
     launcher = launch(settings={"cache": {"csi": {"driver": "no-such-driver.example.com"}}})
-    launcher.says("pulling: .*-worker-. does not start yet: MountVolume.*no-such-driver.example.com not found")
+    launcher.wait_for_output(
+        "pulling: .*-worker-. does not start yet: MountVolume.*no-such-driver.example.com not found"
+    )
 
 
 @BOTH
 @pytest.mark.full
 def test_more_gpus_than_any_node_has(launch: Launch) -> None:
     launcher = launch(recipe(processes=8, device="cuda", train={"batch_size": 16}))
-    launcher.says("Insufficient nvidia.com/gpu")
+    launcher.wait_for_output("Insufficient nvidia.com/gpu")
     assert launcher.ends() == 1
     assert "this can never be scheduled: a pod asks for 8 nvidia.com/gpu, and the largest node" in launcher.output()
 
@@ -255,7 +257,7 @@ def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
 @pytest.mark.full
 def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "hung"}, hang_timeout=20))
-    launcher.says(r"no rank has made progress for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
+    launcher.wait_for_output(r"no rank has made progress for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
     logs = f"store/runs/{launcher.name}/logs"
     assert "in fault" in volume.cat(f"{logs}/teacher/stacks-1.txt"), "it sleeps there"
     waits = json.loads(volume.cat(f"{logs}/teacher/collectives-0.json"))["gloo"]["entries"]

@@ -49,7 +49,7 @@ def test_a_token_that_expires_while_a_job_is_watched(
     launcher = launch(change=reads_tokens_from_the_volume)
     launcher.reaches(10)
     kubectl("delete", "secret", "token-1")
-    launcher.says("the API server does not accept this account's token")
+    launcher.wait_for_output("the API server does not accept this account's token")
     token("token-2")
     assert launcher.ends() == 0, launcher.output()
     assert launcher.digest() == undisturbed

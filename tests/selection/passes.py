@@ -48,7 +48,7 @@ def digests(root: Path, tests: Iterable[str]) -> dict[str, str]:
         return contents[name]
 
     def digest(test: str) -> str:
-        without = next((left for folder, left in LEFT_OUT.items() if test.startswith(folder)), ())
+        without = next((names for folder, names in LEFT_OUT.items() if test.startswith(folder)), ())
         names = {*reach.closure(test, without), *(name for name in EVERYWHERE if name in tree.files)}
         lines = [f"{sys.version_info.major}.{sys.version_info.minor}", *(f"{n} {content(n)}" for n in sorted(names))]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]

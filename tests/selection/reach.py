@@ -104,7 +104,7 @@ class Reach:
             names |= self._string(text, name, is_path)
         if _starts_command(source):
             names.add(COMMAND)
-        return {name for reached in names for name in self._whole(reached)}
+        return {name for reached in names for name in self._with_folder(reached)}
 
     def _module(self, dotted: str) -> set[str]:
         """A module's file, and those of the packages around it, whose __init__ runs first."""
@@ -139,7 +139,7 @@ class Reach:
         below = (name for name in self.tree.below(folder) if not name.endswith(".py"))
         return {name for name in below if PurePosixPath(name).match(text)}
 
-    def _whole(self, name: str) -> set[str]:
+    def _with_folder(self, name: str) -> set[str]:
         folder = next((folder_name for folder_name in WHOLE if name.startswith(folder_name)), None)
         return self.tree.below(folder.rstrip("/")) if folder else {name}
 

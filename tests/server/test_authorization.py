@@ -1,4 +1,4 @@
-"""Who may promote and change what was promoted, and whose files count: a real server, with requests of each account."""
+"""Who may promote and change promoted versions, and whose files count: a real server, with requests of each account."""
 
 import ast
 import secrets

@@ -19,9 +19,9 @@ ASKING = (None, STRANGER, READER, TRAINER, REVIEWER, ADMIN)
 SECRET = "only-vision-knows"
 HARMS = re.compile(r"DELETE|\bdelete|restore|rename|(experiments|runs)/update|runs/outputs|PATCH logged-models/[^/]+$")
 """After such a request the next one is asked about other things."""
-# Nobody, another team's pipeline, a reader of the team, its pipeline, its reviewer, an admin. What they are answered:
-# . 401, x 403, b 400 for what it names, 0 404 as if it were not there, y 200, e 200 without the team's things, p let
-# through, whatever then.
+# Nobody, another team's pipeline, a reader of the team, its pipeline, its reviewer, an admin. The answers to them:
+# . 401, x 403, b 400 for the object that it names, 0 404 as if it did not exist, y 200, e 200 without the team's
+# objects, p let through, with any answer of MLflow's.
 TABLE = """
 POST experiments/create {"name": "{new}"}                                                          .yyyxy
 POST experiments/delete {"experiment_id": "{experiment}"}                                          .xxyxy

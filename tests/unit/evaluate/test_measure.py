@@ -263,10 +263,10 @@ def test_code_that_a_rank_plants_in_its_models_description_is_not_run(tmp_path, 
 def test_measuring_again_gives_the_same_numbers(tmp_path, text_examples):
     folders = {role: saved(tmp_path / role, EMBEDDING, TEXT, 0) for role in ("teacher", "student")}
     recipe = recipe_for("causal-lm")
-    places = [tmp_path / "first", tmp_path / "second"]
-    for folder in places:
+    outputs = [tmp_path / "first", tmp_path / "second"]
+    for folder in outputs:
         folder.mkdir()
-    first, second = (run(place, folders, text_examples, recipe) for place in places)
+    first, second = (run(folder, folders, text_examples, recipe) for folder in outputs)
     assert first[1].keys() == second[1].keys()
     assert all(np.array_equal(first[1][name], second[1][name]) for name in first[1])
     assert first[0]["models"]["student"]["intervals"] == second[0]["models"]["student"]["intervals"]

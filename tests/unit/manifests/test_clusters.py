@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.manifests.test_kustomize import KUBECTL, OVERLAYS, built, named
+from tests.unit.manifests.rendered import KUBECTL, OVERLAYS, built, named
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 WAVE = "argocd.argoproj.io/sync-wave"

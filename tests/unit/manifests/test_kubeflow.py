@@ -8,21 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.manifests.test_kustomize import (
-    DNS,
-    DRIVER,
-    KUBECTL,
-    MANIFESTS,
-    MLFLOW,
-    OUTSIDE,
-    RANK,
-    Peer,
-    built,
-    matches,
-    may,
-    named,
-    pods,
-)
+from tests.unit.manifests.peers import DNS, DRIVER, MLFLOW, OUTSIDE, RANK, Peer, matches, may
+from tests.unit.manifests.rendered import KUBECTL, MANIFESTS, built, named, pods
 from understudy.kube.identity import NO_SIDECAR
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")

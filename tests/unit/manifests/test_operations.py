@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.manifests.test_kustomize import KUBECTL, built, named, pods
+from tests.unit.manifests.rendered import KUBECTL, built, named, pods
 from understudy.cli import app
 from understudy.registry import pod_token
 

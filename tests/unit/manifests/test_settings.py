@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.manifests.test_kustomize import KUBECTL, MANIFESTS, OVERLAYS, built, named, pods, settings
+from tests.unit.manifests.rendered import KUBECTL, MANIFESTS, OVERLAYS, built, named, pods, settings
 from understudy.kube.settings import parsed
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")

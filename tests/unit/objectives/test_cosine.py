@@ -1,4 +1,4 @@
-"""The cosine of hidden states: against numpy in double precision, its projection, and what does not fit it."""
+"""The cosine of hidden states: against numpy in double precision, its projection, and models that do not fit it."""
 
 from typing import Any
 

@@ -105,9 +105,9 @@ class Launchers(Supervised):
         pod = self.running(index)
         attempt = self.attempt_of(pod) if pod else None
         if attempt and others_are_done and attempt.step == self.ranks.steps:
-            other = self.running(index + 1)
-            if uid(other) in attempt.ranks and other is not pod:
-                self.ranks.finish(attempt, other)
+            next_pod = self.running(index + 1)
+            if uid(next_pod) in attempt.ranks and next_pod is not pod:
+                self.ranks.finish(attempt, next_pod)
         if attempt:
             self.ranks.fail(attempt, pod, outcome)
 
