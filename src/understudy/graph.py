@@ -32,7 +32,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """What all nodes of a kind have in common."""
+    """The facts shared by all nodes of a kind."""
 
     name: str
     """Also that of its KFP component."""

@@ -53,9 +53,9 @@ def _left(proc: Path, cgroups: Path, swap: int) -> Iterator[int]:
             continue
         subpath = Path(name.lstrip("/"))
         for group in (root / path for path in (subpath, *subpath.parents)):  # a container sees its group as the root
-            left = _of_version_2(group, swap) if version == 2 else _of_version_1(group, swap)
-            if left is not None:
-                yield left
+            available = _of_version_2(group, swap) if version == 2 else _of_version_1(group, swap)
+            if available is not None:
+                yield available
 
 
 def _of_version_2(group: Path, swap: int) -> int | None:

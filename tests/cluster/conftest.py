@@ -33,7 +33,7 @@ from understudy.runs import submission
 
 @pytest.fixture(scope="session")
 def kube() -> Iterator[Kube]:
-    """A namespace with what the base brings."""
+    """A namespace with the resources of the base."""
     built = kubectl("kustomize", str(ROOT / "manifests/base"))
     applied = []
     for document in yaml.safe_load_all(built):
@@ -68,7 +68,7 @@ def runtime() -> str:
 
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, kube: Kube) -> JobKind:
-    """What jobs are in the cluster: PyTorchJobs, unless a test says that it is for both kinds."""
+    """The kind of jobs in the cluster: PyTorchJobs, unless a test is for both kinds."""
     job_kind = KINDS[getattr(request, "param", "pytorchjob")]
     if not kube.has(job_kind):
         pytest.skip(f"the cluster has no {job_kind.operator}")
@@ -94,7 +94,7 @@ def volume(kube: Kube) -> Iterator[Volume]:
 
 @pytest.fixture
 def launch(kube: Kube, volume: Volume, kind: JobKind) -> Iterator[Callable[..., Launcher]]:
-    """Starts launchers; what is left of them goes with the test."""
+    """Starts launchers; those that still run end with the test."""
     name_of_launcher = next(name for name, value in KINDS.items() if value is kind)
     names: list[str] = []
 
@@ -119,7 +119,7 @@ def launch(kube: Kube, volume: Volume, kind: JobKind) -> Iterator[Callable[..., 
 
 @pytest.fixture(scope="session")
 def heard(kube: Kube, volume: Volume) -> str:
-    """What the launcher of a PyTorchJob that nobody disturbs says."""
+    """The output of the launcher of an undisturbed PyTorchJob."""
     name = f"run-{secrets.token_hex(4)}"
     start(name, recipe(), parsed(SETTINGS, "test"))
     launcher = Launcher(kube, name, volume)
@@ -191,7 +191,7 @@ def server(volume: Volume) -> Iterator[Callable[[int], None]]:
     kubectl("delete", "-f", "-", "--wait=false", text=text)
 
 
-def thing(version: str, kind: str, name: str, **content: Any) -> dict[str, Any]:
+def manifest(version: str, kind: str, name: str, **content: Any) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
 
 
@@ -200,18 +200,18 @@ def queue(kube: Kube) -> Iterator[dict[str, Any]]:
     """Settings with a queue whose quota is one CPU."""
     kueue, scheduling = "kueue.x-k8s.io/v1beta1", "scheduling.k8s.io/v1"
     quota = {"name": NAMESPACE, "resources": [{"name": "cpu", "nominalQuota": "1"}]}
-    here = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
     spec = {
-        "namespaceSelector": here,
+        "namespaceSelector": selector,
         "preemption": {"withinClusterQueue": "LowerPriority"},
         "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
     }
     objects = [
-        thing(kueue, "ResourceFlavor", NAMESPACE),
-        thing(kueue, "ClusterQueue", NAMESPACE, spec=spec),
-        thing(kueue, "LocalQueue", "tests", spec={"clusterQueue": NAMESPACE}),
-        thing(scheduling, "PriorityClass", f"{NAMESPACE}-low", value=1),
-        thing(scheduling, "PriorityClass", f"{NAMESPACE}-high", value=100),
+        manifest(kueue, "ResourceFlavor", NAMESPACE),
+        manifest(kueue, "ClusterQueue", NAMESPACE, spec=spec),
+        manifest(kueue, "LocalQueue", "tests", spec={"clusterQueue": NAMESPACE}),
+        manifest(scheduling, "PriorityClass", f"{NAMESPACE}-low", value=1),
+        manifest(scheduling, "PriorityClass", f"{NAMESPACE}-high", value=100),
     ]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl("apply", "--server-side", "-f", "-", text=text)

@@ -108,7 +108,7 @@ def kubectl(*arguments: str, check: bool = True, text: str | None = None) -> str
     return done.stdout
 
 
-def wait(condition: Callable[[], Any], seconds: float = LONG, seen: Callable[[], str] = str) -> Any:
+def wait(condition: Callable[[], Any], seconds: float = LONG, describe: Callable[[], str] = str) -> Any:
     """The condition's first true value; `seen` says what there is instead when the time is over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -116,11 +116,11 @@ def wait(condition: Callable[[], Any], seconds: float = LONG, seen: Callable[[],
             if value := condition():
                 return value
         time.sleep(0.3)
-    raise AssertionError(f"not within {seconds} s: {condition}\n{seen()}")
+    raise AssertionError(f"not within {seconds} s: {condition}\n{describe()}")
 
 
 FOR_THE_CLUSTER = ("understudy-nodes", "understudy-token-reviews")
-"""Of the manifests, what every copy needs under a name of its own."""
+"""The manifests' resources that every copy needs under a name of its own."""
 
 
 def overlay(namespace: str, folder: Path) -> str:
@@ -184,7 +184,7 @@ class Launcher:
         return "".join(self._log(pod["metadata"]["name"]) for pod in self.pods())
 
     def _log(self, pod: str) -> str:
-        """What a pod has said; nothing where it has not begun, or is gone."""
+        """A pod's log; empty before the pod begins and after it is gone."""
         with suppress(ApiException):
             answer = self.kube.core.read_namespaced_pod_log(pod, NAMESPACE, _preload_content=False)
             return str(answer.data.decode())
@@ -206,7 +206,8 @@ class Launcher:
     def reaches(self, step: int) -> None:
         """Wait until the training is so far."""
         wait(
-            lambda: any(point["step"] >= step for point in self.points()) or self._code() is not None, seen=self.output
+            lambda: any(point["step"] >= step for point in self.points()) or self._code() is not None,
+            describe=self.output,
         )
         assert self._code() is None, self.output()
 
@@ -285,13 +286,13 @@ def restart(launcher: Launcher, since: float) -> tuple[dict[str, Any], dict[str,
 
 
 def waits_for_a_sign(pod: dict[str, Any]) -> None:
-    """Has a launcher's pod begin only when the file SIGN is on the volume: what its start takes is over then."""
+    """Has a launcher's pod begin only when the file SIGN is on the volume: the time of its start is over then."""
     container = pod["containers"][0]
     wait_first = f'until [ -e {SIGN} ]; do sleep 0.2; done; exec "$@"'
     container["command"] = ["sh", "-c", wait_first, "sh", *container["command"]]
 
 
 def mlflow_answer(volume: Volume, path: str) -> Any:
-    """What the tests' MLflow server answers."""
+    """The answer of the tests' MLflow server."""
     code = f"import urllib.request as r; print(r.urlopen('http://{SERVER}:5000/api/2.0/mlflow/{path}').read().decode())"
     return json.loads(wait(lambda: volume.sh(f'python -c "{code}" 2>/dev/null'), 30, lambda: path))

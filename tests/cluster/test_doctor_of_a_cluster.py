@@ -20,7 +20,7 @@ Doctor = Callable[..., dict[str, Check]]
 
 @pytest.fixture
 def doctor(kube: Kube) -> Iterator[Doctor]:
-    """What the doctor says of the tests' namespace with the given settings, by what was looked at."""
+    """The doctor's findings about the tests' namespace with these settings, by check."""
     del kube
 
     def checked(**settings: Any) -> dict[str, Check]:
@@ -57,7 +57,7 @@ def test_a_namespace_that_is_not_there_is_named(kube: Kube) -> None:
     assert (last.what, last.found, last.ok) == ("namespace", "nowhere is not there", False)
 
 
-def test_a_namespace_without_settings_is_told_what_to_apply(kube: Kube) -> None:
+def test_a_namespace_without_settings_is_reported_with_the_manifest_to_apply(kube: Kube) -> None:
     kubectl("delete", "configmap", CONFIG, "--ignore-not-found")
     *_, last = doctor_cluster.checks(kube.namespace)
     assert (last.what, last.ok) == ("settings", False)
@@ -72,7 +72,7 @@ def test_a_namespace_without_settings_is_told_what_to_apply(kube: Kube) -> None:
         ({"queue": "nothing"}, "queue", f"make a LocalQueue nothing in namespace {NAMESPACE}"),
     ],
 )
-def test_what_is_missing_is_named_with_the_way_to_get_it(
+def test_missing_parts_are_named_with_the_way_to_get_them(
     doctor: Doctor, settings: dict[str, Any], subject: str, fix: str
 ) -> None:
     by_name = doctor(**settings)
@@ -94,7 +94,7 @@ def test_the_types_of_both_kinds_have_the_fields_that_we_set(kube: Kube) -> None
         assert set(kind.fields) <= (kube.fields(kind) or set())
 
 
-def test_kueues_version_and_what_it_manages_are_seen(kube: Kube, doctor: Doctor, queue: dict[str, Any]) -> None:
+def test_kueues_version_and_its_managed_kinds_are_found(kube: Kube, doctor: Doctor, queue: dict[str, Any]) -> None:
     by_name = doctor(**queue)
     assert by_name["localqueues.kueue.x-k8s.io"].found == kube.kueue in ("v1beta1", "v1beta2")
     assert by_name["Kueue manages PyTorchJobs"].found == "yes"
@@ -108,9 +108,9 @@ def queue_of_other_nodes(kube: Kube) -> Iterator[dict[str, Any]]:
     quota = {"name": name, "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
     objects = [
-        thing("ResourceFlavor", name, nodeLabels={"node-pool": "cpu"}),
-        thing("ClusterQueue", name, namespaceSelector={}, resourceGroups=groups),
-        thing("LocalQueue", "other", clusterQueue=name),
+        manifest("ResourceFlavor", name, nodeLabels={"node-pool": "cpu"}),
+        manifest("ClusterQueue", name, namespaceSelector={}, resourceGroups=groups),
+        manifest("LocalQueue", "other", clusterQueue=name),
     ]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl("apply", "--server-side", "-f", "-", text=text)
@@ -118,7 +118,7 @@ def queue_of_other_nodes(kube: Kube) -> Iterator[dict[str, Any]]:
     kubectl("delete", "-f", "-", "--wait=false", text=text)
 
 
-def thing(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+def manifest(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 

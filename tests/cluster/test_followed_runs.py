@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def settings(kube: Kube) -> Iterator[None]:
-    """What the namespace says to runs of the command itself, which tell the tests' MLflow server."""
+    """The namespace's settings for runs of the command itself, which report to the tests' MLflow server."""
     environment = {"MLFLOW_TRACKING_URI": f"http://{SERVER}:5000", "PYTHONPATH": str(FAULTS)}
     for name, data in ((CONFIG, {"cluster.yaml": yaml.safe_dump(SETTINGS)}), (ENVIRONMENT, environment)):
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}

@@ -29,7 +29,7 @@ def kubectl(*arguments: str, text: str | None = None) -> str:
 
 
 def understudy(*arguments: str, **environment: str) -> str:
-    """What the command prints; it has to end well."""
+    """The command's output; it has to succeed."""
     command = [sys.executable, "-m", "understudy", *arguments]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -73,10 +73,12 @@ def test_a_recipe_becomes_a_registered_student_with_the_bits_of_one_machine(tmp_
     first = understudy(*command)
     assert re.search(r"registered: digits version \d+", first), first
     assert {state for _, state, _ in STEP.findall(first)} == {"done"}
-    there = {step: digest for step, _, digest in STEP.findall(first)}
+    in_cluster = {step: digest for step, _, digest in STEP.findall(first)}
     again = STEP.findall(understudy(*command))
     assert {step: (state, digest) for step, state, digest in again} == {
-        step: ("reused", digest) for step, digest in there.items()
+        step: ("reused", digest) for step, digest in in_cluster.items()
     }
-    here = {step: digest for step, _, digest in STEP.findall(understudy(*digits(1, 4), UNDERSTUDY_HOME=str(tmp_path)))}
-    assert {model: here[model] for model in MODELS} == {model: there[model] for model in MODELS}
+    locally = {
+        step: digest for step, _, digest in STEP.findall(understudy(*digits(1, 4), UNDERSTUDY_HOME=str(tmp_path)))
+    }
+    assert {model: locally[model] for model in MODELS} == {model: in_cluster[model] for model in MODELS}

@@ -1,4 +1,4 @@
-"""From an empty cluster to a promoted model by Argo CD, out of a bare Git repository here; and what it never removes.
+"""From an empty cluster to a promoted model by Argo CD, out of a bare Git repository; and resources never removed.
 
 The cluster runs Argo CD and the operators already (`cluster up --with trainer --with argocd`). So the environment is
 `dev` without their Applications; it has a stand-in for an operator that takes its time, TrainJobs, and promotions.
@@ -113,9 +113,9 @@ class Repository:
         assert old in text, f"{name}: {old}"
         self.path(name).write_text(text.replace(old, new))
 
-    def write(self, name: str, *things: dict[str, Any]) -> None:
+    def write(self, name: str, *resources: dict[str, Any]) -> None:
         self.path(name).parent.mkdir(parents=True, exist_ok=True)
-        self.path(name).write_text(yaml.safe_dump_all(things))
+        self.path(name).write_text(yaml.safe_dump_all(resources))
 
     def push(self, message: str) -> str:
         """The pushed commit."""
@@ -291,7 +291,7 @@ def test_a_release_is_one_changed_line_and_upgrades_the_database_before_its_serv
     assert re.search(r"^runs and models: \w+ -> \w+$", output, re.MULTILINE), output
 
 
-def test_an_overlay_that_is_gone_leaves_claims_and_what_was_promoted(repository: Repository) -> None:
+def test_a_removed_overlay_leaves_claims_and_promotions(repository: Repository) -> None:
     before = {name: kubectl("-n", NAMESPACE, "get", "pvc", name, "-o", "jsonpath={.metadata.uid}") for name in CLAIMS}
     empty = {"resources": ["../../settings/dev"], "namespace": NAMESPACE}
     repository.write("overlays/dev/kustomization.yaml", empty)
@@ -306,12 +306,12 @@ def test_an_overlay_that_is_gone_leaves_claims_and_what_was_promoted(repository:
 
 
 @pytest.mark.usefixtures("server")
-def test_what_was_promoted_is_there_when_the_overlay_is_back() -> None:
+def test_promotions_are_there_when_the_overlay_is_back() -> None:
     assert champion() == "1"
 
 
 @pytest.mark.parametrize("environment", ["dev", "production"])
-def test_what_flux_gets_is_of_its_types(environment: str) -> None:
+def test_fluxs_resources_are_valid_for_its_types(environment: str) -> None:
     for module, names in FLUX.items():
         downloaded = json.loads(run("go", "mod", "download", "-json", module, folder=Path("/"), GOTOOLCHAIN="local"))
         bases = Path(downloaded["Dir"]) / "config" / "crd" / "bases"

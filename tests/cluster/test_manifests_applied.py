@@ -77,7 +77,7 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("account", "namespace", "verb", "thing", "allowed"),
+    ("account", "namespace", "verb", "resource_name", "allowed"),
     [
         (PIPELINE, HERE, "create", "pytorchjobs.kubeflow.org", True),
         (PIPELINE, HERE, "delete", "pytorchjobs.kubeflow.org", True),
@@ -103,10 +103,10 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
         (WORKER, HERE, "get", "secrets", False),
     ],
 )
-def test_accounts_may_what_they_need_and_nothing_else(
-    account: str, namespace: str, verb: str, thing: str, allowed: bool
+def test_accounts_have_the_rights_that_they_need_and_no_others(
+    account: str, namespace: str, verb: str, resource_name: str, allowed: bool
 ) -> None:
-    resource, _, sub = thing.partition("/")
+    resource, _, sub = resource_name.partition("/")
     detail = [f"--subresource={sub}"] if sub else []
     done = kubectl("auth", "can-i", verb, resource, *detail, "--as", account, "-n", namespace)
     assert done.stdout.strip() == ("yes" if allowed else "no")
@@ -173,7 +173,7 @@ OWN = {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD"}
         (*volume(persistentVolumeClaim={"claimName": "understudy-store"}), None),
     ],
 )
-def test_no_job_takes_what_is_the_servers_alone(
+def test_no_job_may_use_the_servers_secrets_and_claims(
     kind: str, container: Thing, volumes: list[Thing], message: str | None
 ) -> None:
     job = a_job(kind, container, volumes)

@@ -1,4 +1,4 @@
-"""Many runs at once: they share the queue's quota, and what they have in common is trained once."""
+"""Many runs at once: they share the queue's quota, and common steps are trained once."""
 
 from collections.abc import Callable
 from typing import Any

@@ -38,21 +38,21 @@ def on_one_node(**changes: Any) -> dict[str, Any]:
 def test_all_pods_that_mount_a_claim_for_one_node_are_there(launch: Launch, claim: str) -> None:
     settings = {"claim": claim, "one_node": True}
     runs = [launch(on_one_node(seed=seed), settings) for seed in range(2)]
-    where: dict[str, str] = {}
+    node_of: dict[str, str] = {}
 
     def all_were_seen() -> bool:
         for pod in (pod for run in runs for pod in (*run.pods(), *run.workers())):
             if node := pod["spec"].get("nodeName"):
-                where[pod["metadata"]["name"]] = node
-        return len(where) == 4
+                node_of[pod["metadata"]["name"]] = node
+        return len(node_of) == 4
 
     wait(all_were_seen)
-    assert len(set(where.values())) == 1
-    assert set(where.values()) < {"gpu-0", "gpu-1"}
+    assert len(set(node_of.values())) == 1
+    assert set(node_of.values()) < {"gpu-0", "gpu-1"}
     assert [run.ends() for run in runs] == [0, 0], "\n".join(run.output() for run in runs)
 
 
-def test_what_a_claim_for_one_node_cannot_do_is_said_before_anything_is_submitted(kube: Kube, claim: str) -> None:
+def test_limits_of_a_claim_for_one_node_are_reported_before_anything_is_submitted(kube: Kube, claim: str) -> None:
     def check(values: dict[str, Any], **settings: Any) -> None:
         submission.check(kube, parsed({**SETTINGS, "claim": claim, **settings}, "test"), Recipe.model_validate(values))
 

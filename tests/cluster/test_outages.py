@@ -45,7 +45,7 @@ STEPS_KEPT = "ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints
 
 @pytest.fixture
 def stopped() -> Iterator[Callable[[str], Callable[[], None]]]:
-    """Takes a process of the cluster away; what it returns brings it back, at the latest the test's end does."""
+    """Takes a process of the cluster away; the returned function brings it back, at the latest the test's end does."""
     away: list[str] = []
 
     def back(name: str) -> None:
@@ -115,8 +115,8 @@ def given_up() -> Iterator[Callable[[str], None]]:
 
 
 def on_the_second_node(pod: dict[str, Any]) -> None:
-    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1"]}
-    preferred = [{"weight": 100, "preference": {"matchExpressions": [here]}}]
+    on_gpu_1 = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1"]}
+    preferred = [{"weight": 100, "preference": {"matchExpressions": [on_gpu_1]}}]
     pod["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     soon = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
     pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
@@ -145,7 +145,7 @@ def test_the_node_of_a_launcher_that_dies_for_good_is_named_and_another_takes_ov
 
 @pytest.fixture
 def scaled_down() -> Iterator[Callable[[str, str, str], Callable[[], None]]]:
-    """Takes a deployment's pods away; what it returns brings them back, at the latest the test's end does."""
+    """Takes a deployment's pods away; the returned function brings them back, at the latest the test's end does."""
     away: list[tuple[str, str]] = []
 
     def back(deployment: tuple[str, str]) -> None:

@@ -26,13 +26,13 @@ def test_stages_go_on_at_their_last_checkpoint_and_then_as_shards(
     assert 0 < before["step"] - 2 * EVERY <= after["step"] - 1 <= before["step"]
     launcher.reaches(before["step"] + 2 * EVERY)
     first: dict[int, float] = {}
-    for point in launcher.points():  # what was done again has the same numbers
+    for point in launcher.points():  # repeated steps have the same numbers
         assert first.setdefault(point["step"], point["loss"]) == point["loss"]
     assert len(first) > 1
 
     assert stop(launcher.kube, launcher.name)
     wait(lambda: not launcher.workers() and not launcher.pods())
     at = launcher.last_checkpoint()
-    other = launch(recipe("chain", train={"strategy": "fsdp", "resume_resharded": True}, kwargs={"pause": 0.01}))
-    assert other.ends() == 0, other.output()
-    assert min(point["step"] for point in other.points()) == at + 1 > before["step"]
+    resharded = launch(recipe("chain", train={"strategy": "fsdp", "resume_resharded": True}, kwargs={"pause": 0.01}))
+    assert resharded.ends() == 0, resharded.output()
+    assert min(point["step"] for point in resharded.points()) == at + 1 > before["step"]

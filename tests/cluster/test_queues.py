@@ -38,7 +38,7 @@ def forget_why_it_waits(launcher: Launcher) -> None:
     workload = launcher.kube.workload_of(launcher.kube.job(PYTORCHJOB, launcher.job) or {})
     assert workload
     name = workload["metadata"]["name"]
-    # Merged, for Kueue itself may have left no conditions, and what is not there cannot be replaced.
+    # Merged, for Kueue itself may have left no conditions, and a missing list cannot be replaced.
     nothing = json.dumps({"status": {"conditions": None}})
     kubectl("patch", "workload", name, "--subresource=status", "--type=merge", "-p", nothing)
 
@@ -83,7 +83,7 @@ def test_an_elastic_job_beyond_all_quota_goes_on_with_fewer_nodes(launch: Launch
 
 
 @pytest.mark.full
-def test_an_elastic_job_that_was_preempted_goes_on_in_what_is_left(
+def test_a_preempted_elastic_job_continues_on_the_remaining_nodes(
     launch: Launch, queue: dict[str, Any], volume: Volume
 ) -> None:
     low = launch(asking(min_nodes=1, train={"steps": 500}), queue)

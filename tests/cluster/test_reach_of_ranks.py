@@ -1,4 +1,4 @@
-"""What a rank's pod has of the volume, tried from inside it: the attack on what others read, and a look around."""
+"""A rank pod's access to the volume, tried from inside it: attacks on files that others read, and a listing."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
 
 
 @pytest.mark.parametrize("kind", ["pytorchjob", pytest.param("trainjob", marks=pytest.mark.full)], indirect=True)
-def test_who_measures_the_models_that_ranks_left_holds_no_credentials(
+def test_the_pod_that_evaluates_models_of_ranks_has_no_credentials(
     launch: Callable[..., Launcher], volume: Volume
 ) -> None:
     values = recipe(nodes=1, train={"steps": 3}, kwargs={"pause": 0.2})

@@ -1,4 +1,4 @@
-"""Faults of a training in a cluster: what the user sees, what is lost, and that the result is bit for bit the same."""
+"""Faults of a training in a cluster: messages to the user, lost work, and a result that is bit for bit the same."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def delete(pod: str) -> None:
 
 
 def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovered) -> None:
-    """Disturb a training; what lies after its last checkpoint is done again, and it ends well."""
+    """Disturb a training; the work after its last checkpoint is done again, and it ends well."""
     launcher.reaches(25)
     last_checkpoint, began = launcher.last_checkpoint(), time.time()
     disturb()
@@ -73,10 +73,10 @@ def test_an_undisturbed_train_job_is_heard_too_and_has_the_same_bits(launch: Lau
 
 
 @both(full="trainjob")
-@pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.full), 1], ids=["rendezvous", "other"])
-def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recovered, which: int) -> None:
+@pytest.mark.parametrize("index", [pytest.param(0, marks=pytest.mark.full), 1], ids=["rendezvous", "other"])
+def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recovered, index: int) -> None:
     launcher = launch()
-    recovers(launcher, lambda: delete(launcher.worker(which)["metadata"]["name"]), recovered)
+    recovers(launcher, lambda: delete(launcher.worker(index)["metadata"]["name"]), recovered)
     assert launcher.digest() == undisturbed
 
 
@@ -154,7 +154,7 @@ def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) 
 
 
 @both(full="trainjob")
-def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> None:
+def test_a_users_mistake_is_reported_with_rank_and_last_lines(launch: Launch) -> None:
     launcher = launch(recipe("raises", kwargs={}))
     assert launcher.ends() == 1
     for pattern in ("no weights for 10 labels", "the last lines of rank", "RuntimeError"):
@@ -163,7 +163,7 @@ def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> Non
 
 
 @pytest.mark.parametrize("kind", ["trainjob"], indirect=True)
-def test_what_train_jobs_lack_is_said_before_anything_is_submitted(kube: Kube, kind: JobKind) -> None:
+def test_missing_parts_for_train_jobs_are_named_before_anything_is_submitted(kube: Kube, kind: JobKind) -> None:
     del kind
     settings = parsed({**SETTINGS, "launcher": "trainjob"}, "test")
 
@@ -229,7 +229,7 @@ def test_a_run_whose_pod_is_refused_is_ended(kube: Kube, monkeypatch: pytest.Mon
 
 
 @pytest.mark.full
-def test_a_volume_that_does_not_come_is_told(launch: Launch) -> None:
+def test_a_missing_volume_is_reported(launch: Launch) -> None:
     launcher = launch(settings={"cache": {"csi": {"driver": "no-such-driver.example.com"}}})
     launcher.says("pulling: .*-worker-. does not start yet: MountVolume.*no-such-driver.example.com not found")
 
@@ -293,7 +293,7 @@ def test_a_run_that_is_stopped_takes_a_checkpoint_first(launch: Launch, volume: 
 
 @BOTH
 @pytest.mark.full
-def test_what_a_terminated_run_leaves_behind_is_found_and_ended(launch: Launch) -> None:
+def test_jobs_of_a_terminated_run_are_found_and_ended(launch: Launch) -> None:
     launcher = launch(recipe(train={"steps": 2000}))
     launcher.reaches(15)
     kubectl("patch", "job", launcher.name, "-p", '{"spec": {"activeDeadlineSeconds": 0}}')  # as KFP terminates a run
@@ -336,7 +336,7 @@ def test_an_elastic_job_goes_on_without_a_lost_node(launch: Launch, cordoned: Ca
 
 
 @pytest.mark.full
-def test_an_elastic_job_begins_with_what_there_is_and_takes_what_comes(
+def test_an_elastic_job_begins_on_the_available_nodes_and_takes_new_ones(
     launch: Launch, cordoned: Callable[[str], None]
 ) -> None:
     cordoned("gpu-1")

@@ -1,4 +1,4 @@
-"""Faults of what a training in a cluster stands on: its account's token, the tracking server, admission, its volume."""
+"""Faults around a training in a cluster: its account's token, the tracking server, admission, its volume."""
 
 import json
 import time
@@ -19,12 +19,12 @@ TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
 @pytest.fixture
 def token(volume: Volume) -> Iterator[Callable[[str], None]]:
     """Puts a token of its own, which lives as long as a Secret, where the launcher reads its account's."""
-    made: list[str] = []
+    secrets_created: list[str] = []
     certificate = kubectl("get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}")
 
-    def put(secret: str) -> None:
+    def store_secret(secret: str) -> None:
         kubectl("create", "secret", "generic", secret)
-        made.append(secret)
+        secrets_created.append(secret)
         bound = ["--bound-object-kind", "Secret", "--bound-object-name", secret]
         text = kubectl("create", "token", ACCOUNT, *bound)
         folder = "/var/lib/understudy/tokens"
@@ -32,8 +32,8 @@ def token(volume: Volume) -> Iterator[Callable[[str], None]]:
         volume.sh(f"printf %s '{text}' > {folder}/.token && mv {folder}/.token {folder}/token")
         volume.sh(f"cp /var/run/secrets/kubernetes.io/serviceaccount/namespace {folder}/namespace")
 
-    yield put
-    kubectl("delete", "secret", "--ignore-not-found", *made)
+    yield store_secret
+    kubectl("delete", "secret", "--ignore-not-found", *secrets_created)
 
 
 def reads_tokens_from_the_volume(pod: dict[str, Any]) -> None:
@@ -61,12 +61,12 @@ def runs_as(driver: dict[str, int], ranks: dict[str, int], home: str) -> Callabl
     def change(pod: dict[str, Any]) -> None:
         pod["securityContext"] = {**pod["securityContext"], **driver}
         container = pod["containers"][0]
-        kept = [variable for variable in container["env"] if variable["name"] != "UNDERSTUDY_HOME"]
-        given = {"UNDERSTUDY_HOME": f"/var/lib/understudy/{home}", "SECURITY": json.dumps(ranks)}
-        container["env"] = [*kept, *({"name": name, "value": value} for name, value in given.items())]
+        variables = [variable for variable in container["env"] if variable["name"] != "UNDERSTUDY_HOME"]
+        added = {"UNDERSTUDY_HOME": f"/var/lib/understudy/{home}", "SECURITY": json.dumps(ranks)}
+        container["env"] = [*variables, *({"name": name, "value": value} for name, value in added.items())]
         folder = f"/var/lib/understudy/{home}"  # made as the Job understudy-prepare-store makes it, and for nobody else
-        made = f"umask 0002 && mkdir -p {folder} && chmod 2770 {folder}"
-        pod["initContainers"] = [{**container, "name": "prepare", "command": ["sh", "-c", made]}]
+        command = f"umask 0002 && mkdir -p {folder} && chmod 2770 {folder}"
+        pod["initContainers"] = [{**container, "name": "prepare", "command": ["sh", "-c", command]}]
 
     return change
 
@@ -103,8 +103,8 @@ def test_a_tracking_server_that_is_away_for_a_minute_gets_the_whole_curve(
     server(1)
     assert launcher.ends() == 0, launcher.output()
     run = json.loads(volume.cat(f"store/runs/{launcher.name}/mlflow/teacher.json"))["run_id"]
-    known = mlflow_answer(volume, f"metrics/get-history?run_id={run}&metric_key=loss")["metrics"]
-    assert {int(metric["step"]) for metric in known} == {point["step"] for point in launcher.points()}
+    metrics = mlflow_answer(volume, f"metrics/get-history?run_id={run}&metric_key=loss")["metrics"]
+    assert {int(metric["step"]) for metric in metrics} == {point["step"] for point in launcher.points()}
 
 
 @pytest.fixture
@@ -117,9 +117,9 @@ def policy(kube: Any) -> Iterator[None]:
         "operations": ["CREATE"],
         "resources": ["pytorchjobs"],
     }
-    here = {"matchLabels": {"kubernetes.io/metadata.name": name}}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}
     small = "object.spec.pytorchReplicaSpecs['Worker'].replicas <= 3"
-    made = [
+    resources = [
         {
             "kind": "ValidatingAdmissionPolicy",
             "spec": {
@@ -133,12 +133,12 @@ def policy(kube: Any) -> Iterator[None]:
             "spec": {
                 "policyName": name,
                 "validationActions": ["Deny"],
-                "matchResources": {"namespaceSelector": here},
+                "matchResources": {"namespaceSelector": selector},
             },
         },
     ]
     group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [group | thing for thing in made]})
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [group | resource for resource in resources]})
     kubectl("apply", "-f", "-", text=text)
     time.sleep(5)  # until the API server has taken it in
     yield

@@ -106,17 +106,17 @@ class Team:
     def account(self) -> str:
         return f"system:serviceaccount:{self.namespace}:{submission.ACCOUNT}"
 
-    def __call__(self, *arguments: str, given: str | None = None) -> str:
-        """What kubectl says in its namespace."""
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
+        """The output of kubectl in its namespace."""
         command = ["kubectl", "-n", self.namespace, *arguments]
-        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def inside(self, code: str, *arguments: str) -> Any:
-        """What Python prints in a pod of the pipeline's account."""
-        said = self("exec", "looker", "--", "python", "-W", "ignore", "-c", code, *arguments)
-        return json.loads(said.splitlines()[-1])
+        """The JSON that Python code prints in a pod of the pipeline's account."""
+        output = self("exec", "looker", "--", "python", "-W", "ignore", "-c", code, *arguments)
+        return json.loads(output.splitlines()[-1])
 
 
 VISION, SPEECH = (Team(name, f"understudy-{name}-{secrets.token_hex(3)}") for name in ("vision", "speech"))
@@ -128,23 +128,23 @@ def accounts() -> str:
     return yaml.safe_dump({"teams": {team.name: {"writers": [team.account]} for team in TEAMS}})
 
 
-def things(team: Team, folder: Path) -> list[dict[str, Any]]:
-    """What is applied for a team: the overlay dev, whose server is vision's."""
-    kept = []
-    for thing in yaml.safe_load_all(overlay(team.namespace, folder)):
-        kind, name = thing["kind"], thing["metadata"]["name"]
+def resources_of(team: Team, folder: Path) -> list[dict[str, Any]]:
+    """The resources of a team: the overlay dev, whose server is vision's."""
+    resources = []
+    for resource in yaml.safe_load_all(overlay(team.namespace, folder)):
+        kind, name = resource["kind"], resource["metadata"]["name"]
         if kind == "Namespace":
-            thing["metadata"].setdefault("labels", {})["understudy.dev/mlflow-users"] = "true"
+            resource["metadata"].setdefault("labels", {})["understudy.dev/mlflow-users"] = "true"
         if kind == "Deployment":
             [setting] = [
-                it for it in thing["spec"]["template"]["spec"]["containers"][0]["env"] if "ACCOUNTS" in it["name"]
+                it for it in resource["spec"]["template"]["spec"]["containers"][0]["env"] if "ACCOUNTS" in it["name"]
             ]
             setting["value"] = accounts()
         if name == "understudy-environment":
-            thing["data"]["MLFLOW_TRACKING_URI"] = f"http://mlflow.{VISION.namespace}:5000"
+            resource["data"]["MLFLOW_TRACKING_URI"] = f"http://mlflow.{VISION.namespace}:5000"
         if team is VISION or (not name.startswith("mlflow") and not name.endswith("understudy-token-reviews")):
-            kept.append(thing)
-    return kept
+            resources.append(resource)
+    return resources
 
 
 def looker(team: Team) -> dict[str, Any]:
@@ -161,11 +161,11 @@ def looker(team: Team) -> dict[str, Any]:
 @pytest.fixture(scope="module", autouse=True)
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     for team in TEAMS:
-        made = yaml.safe_dump_all(things(team, tmp_path_factory.mktemp(team.name)))
-        team("apply", "--server-side", "-f", "-", given=made)
+        manifests = yaml.safe_dump_all(resources_of(team, tmp_path_factory.mktemp(team.name)))
+        team("apply", "--server-side", "-f", "-", stdin=manifests)
     for team in TEAMS:
         team("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=180s")
-        team("apply", "-f", "-", given=json.dumps(looker(team)))
+        team("apply", "-f", "-", stdin=json.dumps(looker(team)))
         team("wait", "--for=condition=ready", "pod/looker", "--timeout=120s")
     VISION("rollout", "status", "deployment/mlflow", "--timeout=300s")
     yield
@@ -178,38 +178,38 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def registered() -> dict[Team, dict[str, list[str]]]:
-    """What each team sees once both have registered a student, at the same time."""
+    """The objects that each team sees once both have registered a student, at the same time."""
     values = ["teacher.train.epochs=4", "student.train.epochs=6", "student.control=false", "gate.margin=0.9"]
     values += ["resources.teacher.device=cpu", "resources.distill.device=cpu"]
     running = {}
     for team in TEAMS:
-        options = [part for one in (*values, f"name={team.model}") for part in ("--set", one)]
-        where = ["--on", "cluster", "-n", team.namespace]
-        command = [sys.executable, "-m", "understudy", "run", str(ROOT / "recipes/digits.yaml"), *where, *options]
+        options = [part for setting in (*values, f"name={team.model}") for part in ("--set", setting)]
+        destination = ["--on", "cluster", "-n", team.namespace]
+        command = [sys.executable, "-m", "understudy", "run", str(ROOT / "recipes/digits.yaml"), *destination, *options]
         running[team] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = {team: process.communicate()[0] for team, process in running.items()}
+    outputs = {team: process.communicate()[0] for team, process in running.items()}
     for team in TEAMS:
-        assert f"registered: {team.model} version 1" in said[team], said[team]
+        assert f"registered: {team.model} version 1" in outputs[team], outputs[team]
     return {team: team.inside(HAS) for team in TEAMS}
 
 
 def test_each_sees_its_own_models_runs_and_files_and_nothing_else(registered: dict[Team, dict[str, list[str]]]) -> None:
     for team in TEAMS:
-        found = registered[team]
-        assert (found["models"], found["versions"]) == ([team.model], [f"{team.model} 1"])
-        assert found["experiments"] == [team.model]
-        assert "report.html" in found["files"]
+        visible = registered[team]
+        assert (visible["models"], visible["versions"]) == ([team.model], [f"{team.model} 1"])
+        assert visible["experiments"] == [team.model]
+        assert "report.html" in visible["files"]
     assert not set(registered[VISION]["runs"]) & set(registered[SPEECH]["runs"])
 
 
-@pytest.mark.parametrize(("one", "other"), [TEAMS, TEAMS[::-1]], ids=lambda team: team.name)
-def test_what_is_the_others_is_refused_from_inside_the_pod(
-    registered: dict[Team, dict[str, list[str]]], one: Team, other: Team
+@pytest.mark.parametrize(("team", "other_team"), [TEAMS, TEAMS[::-1]], ids=lambda team: team.name)
+def test_objects_of_the_other_team_are_refused_from_inside_the_pod(
+    registered: dict[Team, dict[str, list[str]]], team: Team, other_team: Team
 ) -> None:
-    said = one.inside(TRIES, json.dumps(registered[other]), other.namespace)
-    print(json.dumps(said, indent=1))
-    assert {what: answer for what, answer in said.items() if answer.startswith("GOT")} == {}
-    assert other.inside(HAS) == registered[other], "nothing of it was changed"
+    answers = team.inside(TRIES, json.dumps(registered[other_team]), other_team.namespace)
+    print(json.dumps(answers, indent=1))
+    assert {attempt: answer for attempt, answer in answers.items() if answer.startswith("GOT")} == {}
+    assert other_team.inside(HAS) == registered[other_team], "nothing of it was changed"
 
 
 RIGHTS = (
@@ -233,21 +233,21 @@ OWN |= {"list pods", "get pods/log", "create networkpolicies.networking.k8s.io"}
 def test_the_rights_of_an_account_end_with_its_namespace(account: str) -> None:
     for team in TEAMS:
         may = set()
-        for verb, thing in RIGHTS:
-            kind, _, sub = thing.partition("/")
-            for place in TEAMS:
-                asked = ["auth", "can-i", verb, kind, *([f"--subresource={sub}"] if sub else [])]
-                who = ["--as", f"system:serviceaccount:{team.namespace}:{account}", "-n", place.namespace]
-                done = subprocess.run(["kubectl", *asked, *who], capture_output=True, text=True, check=False)
-                print(f"{team.name:7} {account:20} in {place.name:7} {verb:7} {thing:36} {done.stdout.strip()}")
-                may |= {(place, f"{verb} {thing}")} if done.stdout.strip() == "yes" else set()
+        for verb, resource in RIGHTS:
+            kind, _, sub = resource.partition("/")
+            for owner in TEAMS:
+                arguments = ["auth", "can-i", verb, kind, *([f"--subresource={sub}"] if sub else [])]
+                options = ["--as", f"system:serviceaccount:{team.namespace}:{account}", "-n", owner.namespace]
+                done = subprocess.run(["kubectl", *arguments, *options], capture_output=True, text=True, check=False)
+                print(f"{team.name:7} {account:20} in {owner.name:7} {verb:7} {resource:36} {done.stdout.strip()}")
+                may |= {(owner, f"{verb} {resource}")} if done.stdout.strip() == "yes" else set()
         assert may == ({(team, right) for right in OWN} if account == submission.ACCOUNT else set())
 
 
 def payload(token: str) -> dict[str, Any]:
     part = token.split(".")[1]
-    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    return found
+    claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return claims
 
 
 def test_a_run_goes_on_when_the_token_that_it_began_with_has_ended() -> None:
@@ -264,29 +264,29 @@ def test_a_run_goes_on_when_the_token_that_it_began_with_has_ended() -> None:
     source[0]["serviceAccountToken"] = {**source[0]["serviceAccountToken"], "expirationSeconds": SHORT}
     [container] = pod["containers"]
     container["command"] = ["python", "-m", "understudy", "run", "/etc/understudy-run/recipe.yaml"]
-    container["env"] = [one for one in container["env"] if one["value"] != NOWHERE]
-    VISION("apply", "-f", "-", given=json.dumps(maps))
-    VISION("apply", "-f", "-", given=json.dumps(job))
+    container["env"] = [variable for variable in container["env"] if variable["value"] != NOWHERE]
+    VISION("apply", "-f", "-", stdin=json.dumps(maps))
+    VISION("apply", "-f", "-", stdin=json.dumps(job))
     label = ["-l", f"batch.kubernetes.io/job-name={name}"]
 
-    def said() -> str:
+    def output() -> str:
         return VISION("logs", *label, "--tail=-1")
 
     def token() -> str:
-        found = VISION("get", "pods", *label, "-o", "name").strip()
-        return VISION("exec", found, "--", "cat", f"{pod_token.FOLDER}/token")
+        pod = VISION("get", "pods", *label, "-o", "name").strip()
+        return VISION("exec", pod, "--", "cat", f"{pod_token.FOLDER}/token")
 
     wait(lambda: VISION("get", "pods", *label, "-o", "jsonpath={.items[*].status.phase}") == "Running")
     first = token()
     assert payload(first)["exp"] - time.time() < SHORT + 10
-    wait(lambda: "teacher" in said(), 240, said)
-    wait(lambda: token() != first, SHORT, said)
+    wait(lambda: "teacher" in output(), 240, output)
+    wait(lambda: token() != first, SHORT, output)
     time.sleep(max(0, payload(first)["exp"] + 70 - time.time()))  # an answer of the API server is kept for a minute
     later = token()
     assert VISION.inside(ASKS, first) == 401
     assert VISION.inside(ASKS, later) == 200
-    assert "registered" not in said(), "it was to be at work still"
-    found = wait(lambda: re.search(r"registered: token-digits version 1", said()), 1500, said)
-    assert found
-    assert "401" not in said()
-    assert first not in said() + VISION("get", "job", name, "-o", "yaml")
+    assert "registered" not in output(), "it was to be at work still"
+    match = wait(lambda: re.search(r"registered: token-digits version 1", output()), 1500, output)
+    assert match
+    assert "401" not in output()
+    assert first not in output() + VISION("get", "job", name, "-o", "yaml")

@@ -20,7 +20,7 @@ class Volume:
         return self.sh(f"cat /var/lib/understudy/home/{path} 2>/dev/null || true")
 
     def sh(self, command: str) -> str:
-        """What a command prints there; nothing when the pod cannot be reached."""
+        """The output of a command there; empty when the pod cannot be reached."""
         mark = secrets.token_hex(8)
         shell = self._opened()
         watch = Timer(SECONDS, shell.kill)

@@ -1,4 +1,4 @@
-"""Three degrees at once take eight ranks, and train what one does. Rarely run: eight processes import torch."""
+"""Three degrees at once take eight ranks, and train as one rank does. Rarely run: eight processes import torch."""
 
 import json
 import shutil
@@ -86,10 +86,10 @@ def test_a_tied_weight_in_a_checkpoint_goes_on_under_other_degrees(
     eight: Ranks, tmp_path: Path, many_tokens: Path, first: dict[str, int], then: dict[str, int]
 ) -> None:
     """Saved at step 4 of 9: the losses are those of a training that never stopped."""
-    whole = jobs.spec(tmp_path / "whole", many_tokens, TIED)
-    eight.run(1, train_ranks, whole)
+    alone = jobs.spec(tmp_path / "whole", many_tokens, TIED)
+    eight.run(1, train_ranks, alone)
     for degrees, every, stop_at in ((first, 4, 4), (then, 100, 9)):
         train = {"strategy": degrees, "checkpoint_every": every, "gradient_accumulation_steps": 2}
         job = jobs.spec(tmp_path / "job", many_tokens, TIED, 8, train=train)
         eight.run(8, train_until, job, stop_at)
-    np.testing.assert_allclose(column(curve(job), "loss"), column(curve(whole), "loss"), rtol=1e-5)
+    np.testing.assert_allclose(column(curve(job), "loss"), column(curve(alone), "loss"), rtol=1e-5)

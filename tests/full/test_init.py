@@ -43,8 +43,8 @@ def texts(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", ["images", "texts"])
 def test_a_first_recipe_runs(kind: str, request: pytest.FixtureRequest) -> None:
     folder: Path = request.getfixturevalue(kind)
-    made = understudy(folder, "init", "data")
-    assert made.returncode == 0, made.stderr
+    created = understudy(folder, "init", "data")
+    assert created.returncode == 0, created.stderr
     done = understudy(folder, "run", "data.yaml", "--json", *SHORT)
     assert done.returncode in (0, 3), done.stderr
     end = json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""kill -9 at any moment: nobody is left behind, and what was trained in pieces is what is trained in one go.
+"""kill -9 at any moment: no process is left behind, and a training in pieces equals a training in one go.
 
 Each test kills one job three times, a rank, the launcher and the launcher's whole process group in random order, at
 random steps, one of them while a checkpoint is written. UNDERSTUDY_KILLS=5 does that five times, and under ddp and hsdp
@@ -32,9 +32,9 @@ def test_killed_training_goes_on_to_the_same_bits(
     chance = random.Random(f"{strategy} {number}")
     steps = sorted(chance.sample(range(1, 50), len(VICTIMS)))
     while_writing = (number + list(PROCESSES).index(strategy)) % len(VICTIMS)
-    for place, victim in enumerate(chance.sample(VICTIMS, len(VICTIMS))):
+    for index, victim in enumerate(chance.sample(VICTIMS, len(VICTIMS))):
         launcher = go_on(stage, strategy)
-        meet(stage, steps[place], chance.random(), while_writing=place == while_writing)
+        meet(stage, steps[index], chance.random(), while_writing=index == while_writing)
         kill(stage, launcher, victim, chance)
         code, _, error = stages.ended(launcher, 60)
         assert not stage.left_behind(), victim

@@ -1,4 +1,4 @@
-"""What the state machine is worth: three defects, put in on purpose, are each found by it."""
+"""The state machine finds defects: three, put in on purpose, are each found by it."""
 
 from typing import Any
 
@@ -22,15 +22,17 @@ pytestmark = pytest.mark.full
 SEARCH = settings(Launchers.TestCase.settings, max_examples=500, derandomize=True, phases=[Phase.generate])
 
 
-def found(words: str) -> None:
+def is_detected(words: str) -> None:
     """The state machine finds this."""
     with pytest.raises(AssertionError, match=words):
         run_state_machine_as_test(Launchers, settings=SEARCH)
 
 
-def instead_of(rule: diagnosis.Rule, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def instead_of(rule: diagnosis.Rule, defective: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put another rule in the place of one."""
-    monkeypatch.setattr(diagnosis, "RULES", tuple(other if one is rule else one for one in diagnosis.RULES))
+    monkeypatch.setattr(
+        diagnosis, "RULES", tuple(defective if existing is rule else existing for existing in diagnosis.RULES)
+    )
 
 
 def test_a_lost_fence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +42,7 @@ def test_a_lost_fence(monkeypatch: pytest.MonkeyPatch) -> None:
         real(self, job, kube, lambda: None, say)
 
     monkeypatch.setattr(Actions, "__init__", unfenced)
-    found("a launcher that has lost its lease changes something|two jobs do the same work")
+    is_detected("a launcher that has lost its lease changes something|two jobs do the same work")
 
 
 def test_a_verdict_from_the_operator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +50,9 @@ def test_a_verdict_from_the_operator_alone(monkeypatch: pytest.MonkeyPatch) -> N
         return Finish(Outcome(DONE)) if status.state.stage == "succeeded" else None
 
     instead_of(result_complete, succeeded, monkeypatch)
-    found("a success without a complete result")
+    is_detected("a success without a complete result")
 
 
 def test_a_restart_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     instead_of(no_progress, lambda status, history: None, monkeypatch)
-    found("restarts without end")
+    is_detected("restarts without end")

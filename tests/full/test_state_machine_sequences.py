@@ -1,6 +1,6 @@
 """Five thousand sequences of faults of the launchers' state machine, other ones in each run.
 
-They are drawn in parts: what hypothesis keeps of earlier sequences makes each later one slower.
+They are drawn in parts: hypothesis's records of earlier sequences make each later one slower.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""A browser without a window: opens pages of KFP, presses what is there, reads them and takes pictures."""
+"""A browser without a window: opens pages of KFP, clicks, reads them and takes pictures."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ class Page:
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def open(self, address: str) -> None:
-        """Go to an address; one that differs by what follows # alone is loaded anew, too."""
+        """Go to an address; one that differs only after the # is loaded anew, too."""
         self._call("Page.navigate", url="about:blank")
         self._call("Page.navigate", url=address)
 
@@ -40,15 +40,15 @@ class Page:
 
     @property
     def text(self) -> str:
-        """What stands on the page."""
+        """The text of the page."""
         return str(self.read("document.body.innerText"))
 
     def press(self, selector: str, text: str = "") -> None:
         """Press the first element that a selector finds, once it is there; of those with a text, where one is given."""
         elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
-        found = f"{elements}.find(one => !{json.dumps(text)} || one.innerText.trim() === {json.dumps(text)})"
-        wait(lambda: self.read(f"Boolean({found})"), 30)
-        self.read(f"{found}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+        element = f"{elements}.find(one => !{json.dumps(text)} || one.innerText.trim() === {json.dumps(text)})"
+        wait(lambda: self.read(f"Boolean({element})"), 30)
+        self.read(f"{element}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
 
     def picture(self, path: Path) -> None:
         """Save what can be seen, once it has come to rest."""
@@ -75,7 +75,7 @@ def browser(folder: Path) -> Iterator[Page]:
         try:
             port = wait(lambda: (folder / "DevToolsActivePort").exists() and _port(folder), 60)
             with urlopen(f"http://127.0.0.1:{port}/json/list", timeout=30) as answer:
-                [tab] = [one for one in json.load(answer) if one["type"] == "page"]
+                [tab] = [target for target in json.load(answer) if target["type"] == "page"]
             with closing(websocket.create_connection(tab[ADDRESS], timeout=60, suppress_origin=True)) as socket:
                 yield Page(socket)
         finally:

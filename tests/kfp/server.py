@@ -30,9 +30,9 @@ SEED = secrets.randbelow(2**31)
 Found = TypeVar("Found")
 
 
-def kubectl(*arguments: str, namespace: str = NAMESPACE, given: str | None = None) -> str:
+def kubectl(*arguments: str, namespace: str = NAMESPACE, stdin: str | None = None) -> str:
     command = ["kubectl", "-n", namespace, *arguments]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -40,11 +40,11 @@ def kubectl(*arguments: str, namespace: str = NAMESPACE, given: str | None = Non
 def apply(folder: Path, namespace: str = NAMESPACE) -> None:
     """The overlay that the docs have for a namespace, until MLflow runs there."""
     objects = {"apiVersion": "v1", "kind": "List", "items": overlay(namespace, folder)}
-    given = {"namespace": namespace}
-    kubectl("delete", "job", "understudy-prepare-store", "--ignore-not-found", **given)
-    kubectl("apply", "--server-side", "-f", "-", **given, given=json.dumps(objects))
-    kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=180s", **given)
-    kubectl("rollout", "status", "deployment/mlflow", "--timeout=300s", **given)
+    options = {"namespace": namespace}
+    kubectl("delete", "job", "understudy-prepare-store", "--ignore-not-found", **options)
+    kubectl("apply", "--server-side", "-f", "-", **options, stdin=json.dumps(objects))
+    kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=180s", **options)
+    kubectl("rollout", "status", "deployment/mlflow", "--timeout=300s", **options)
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def forwarded(namespace: str = NAMESPACE) -> Iterator[str]:
 
 
 def opened(namespace: str, account: str) -> str:
-    """What the API server says to a NetworkPolicy with which an account would open every way to every pod."""
+    """The API server's answer to a NetworkPolicy with which an account would open every pod to every peer."""
     spec = {"podSelector": {}, "ingress": [{}], "policyTypes": ["Ingress"]}
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "open"}, "spec": spec}
     command = ["kubectl", "-n", namespace, f"--as=system:serviceaccount:{namespace}:{account}"]
@@ -68,12 +68,12 @@ def opened(namespace: str, account: str) -> str:
 
 
 def wait(look: Callable[[], Found], seconds: float = 600) -> Found:
-    """What is found, once it is something."""
+    """The first true result of a function."""
     end = time.time() + seconds
-    while not (found := look()):
+    while not (result := look()):
         assert time.time() < end, f"not within {seconds} s"
         time.sleep(1)
-    return found
+    return result
 
 
 @dataclass
@@ -81,11 +81,11 @@ class Run:
     """A run on the server."""
 
     id: str
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def end(self) -> int:
         """Follow it; 0 or 1."""
-        return submission.follow(server(), self.id, self.told.append)
+        return submission.follow(server(), self.id, self.messages.append)
 
     def do(self, verb: str) -> None:
         """Press a button of its page: terminate, retry."""
@@ -97,8 +97,8 @@ class Run:
 
     @property
     def workflow(self) -> dict[str, Any]:
-        (found,) = json.loads(kubectl("get", "workflows", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
-        return dict(found)
+        (workflow,) = json.loads(kubectl("get", "workflows", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
+        return dict(workflow)
 
     @property
     def tasks(self) -> list[str]:
@@ -110,15 +110,15 @@ class Run:
     @property
     def jobs(self) -> list[str]:
         """Its PyTorchJobs, by their uids."""
-        found = kubectl("get", "pytorchjobs", "-l", f"understudy.run={self.id}", "-o", "json")
-        return [job["metadata"]["uid"] for job in json.loads(found)["items"]]
+        jobs = kubectl("get", "pytorchjobs", "-l", f"understudy.run={self.id}", "-o", "json")
+        return [job["metadata"]["uid"] for job in json.loads(jobs)["items"]]
 
     def pods(self, task: str, phase: str = "Running") -> list[str]:
         """The pods in which a task runs now, or that are in another phase."""
-        found = json.loads(kubectl("get", "pods", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
+        pods = json.loads(kubectl("get", "pods", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
         names = {
             pod["metadata"]["name"]: pod["metadata"]["annotations"]["workflows.argoproj.io/node-name"]
-            for pod in found
+            for pod in pods
             if pod["status"]["phase"] == phase and "deletionTimestamp" not in pod["metadata"]
         }
         return [name for name, node in names.items() if f".{task}(" in node and "executor" in node]
@@ -130,7 +130,7 @@ class Run:
         return [int(number) for log in logs for number in re.findall(r"teacher: running: (\d+)/\d+ steps", log)]
 
     def log(self, pod: str) -> str:
-        """What a pod has said; nothing where it is gone by now, or not there yet."""
+        """A pod's log; empty before the pod begins and after it is gone."""
         command = ["kubectl", "-n", NAMESPACE, "logs", pod, "-c", "main"]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -143,7 +143,7 @@ def begin(overrides: str = "", *, seed: int = SEED, fails: bool = False, recipe:
     """A run with the values that the page's form takes."""
     read = load(ROOT / "recipes" / "digits.yaml", recipe or SHORT)
     with tempfile.TemporaryDirectory() as folder:
-        made = (
+        created = (
             server()
             .client()
             .create_run_from_pipeline_package(
@@ -153,4 +153,4 @@ def begin(overrides: str = "", *, seed: int = SEED, fails: bool = False, recipe:
                 enable_caching=False,
             )
         )
-    return Run(str(made.run_id))
+    return Run(str(created.run_id))

@@ -25,8 +25,8 @@ pytestmark = [
 def profile(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A namespace with the account that Kubeflow makes there, and the overlay. It stays, as all of the walk does."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": PROFILE}}
-    for made in ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROFILE}}, account):
-        kubectl("apply", "--server-side", "-f", "-", namespace=PROFILE, given=json.dumps(made))
+    for manifest in ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROFILE}}, account):
+        kubectl("apply", "--server-side", "-f", "-", namespace=PROFILE, stdin=json.dumps(manifest))
     apply(tmp_path_factory.mktemp("profile"), PROFILE)
 
 

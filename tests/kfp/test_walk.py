@@ -53,7 +53,7 @@ SHOWN = {
     "evaluate.confusion": "Predicted label",
     "gate.report": "the student may step in",
 }
-"""What a page has to say of an artifact that is no card of its task's."""
+"""The text that a page must show of an artifact that is not in its task's card."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,15 +68,15 @@ def first() -> dict[str, Run]:
 
 
 @pytest.fixture(scope="module")
-def whole(first: dict[str, Run]) -> Run:
+def complete_run(first: dict[str, Run]) -> Run:
     """The run that makes everything, at its end."""
     run = first["whole"]
-    assert run.end() == 0, run.told
+    assert run.end() == 0, run.messages
     return run
 
 
 @pytest.fixture(scope="module")
-def later(whole: Run) -> Iterator[dict[str, Any]]:
+def later(complete_run: Run) -> Iterator[dict[str, Any]]:
     """Runs of what another has made: all of it, and all but a verdict, which is a rejection; one by `submit --wait`.
     And one whose teacher is trained for long.
     """
@@ -110,29 +110,29 @@ def test_the_account_of_tasks_may_not_open_ways_to_pods() -> None:
     assert "a launcher's policy is for the ranks of one job" in opened("kubeflow", "pipeline-runner")
 
 
-def test_a_wrong_override_is_told_by_the_first_task(first: dict[str, Run]) -> None:
+def test_a_wrong_override_is_reported_by_the_first_task(first: dict[str, Run]) -> None:
     run = first["mistaken"]
     assert run.end() == 1
-    assert run.told[-1].startswith("failed: start: overrides gate.margin=7: gate.margin: must be less than 1")
+    assert run.messages[-1].startswith("failed: start: overrides gate.margin=7: gate.margin: must be less than 1")
     assert run.tasks == ["start"]
 
 
-def test_a_run_has_every_step_and_what_a_rank_says_stands_in_the_log_once(whole: Run) -> None:
-    assert whole.tasks == STEPS
-    assert whole.told[-1] == "succeeded"
-    (pod,) = whole.pods("teacher", "Succeeded")
-    said = re.findall(r"\[\S+ rank 0\] .*", whole.log(pod))
-    assert said
-    assert len(said) == len(set(said))
+def test_a_run_has_every_step_and_lines_of_ranks_stand_in_the_log_once(complete_run: Run) -> None:
+    assert complete_run.tasks == STEPS
+    assert complete_run.messages[-1] == "succeeded"
+    (pod,) = complete_run.pods("teacher", "Succeeded")
+    rank_lines = re.findall(r"\[\S+ rank 0\] .*", complete_run.log(pod))
+    assert rank_lines
+    assert len(rank_lines) == len(set(rank_lines))
 
 
 def logs_of_the_teacher(run: Run) -> list[str]:
-    """What the pods say in which a run's teacher runs after one was deleted. Where Argo took that one for a failed
+    """The logs of the pods of a run's teacher after one pod was deleted. Where Argo took that one for a failed
     one, as docs/operating/kfp.md says it may, the run is retried.
     """
     if run.workflow["status"].get("phase") == "Failed":
         assert run.end() == 1
-        assert "SIGTERM" in run.told[-1]
+        assert "SIGTERM" in run.messages[-1]
         run.do("retry")
         wait(lambda: run.workflow["status"].get("phase") != "Failed", 60)
     return [run.log(pod) for pod in run.pods("teacher")]
@@ -150,7 +150,7 @@ def test_a_run_that_is_terminated_ends_its_job_and_a_retry_goes_on_from_the_chec
     training.do("terminate")
     assert training.end() == 1
     words = r"failed: teacher: (this process was asked to end \(SIGTERM\): what is done is kept|terminated \()"
-    assert re.match(words, training.told[-1]), "its own, or Argo's where it had no time for them"
+    assert re.match(words, training.messages[-1]), "its own, or Argo's where it had no time for them"
     wait(lambda: not training.jobs, 60)
     training.do("retry")
     assert wait(lambda: training.steps)[0] > EVERY
@@ -164,26 +164,28 @@ def test_a_run_that_is_deleted_takes_its_job_with_it(training: Run) -> None:
 
 def test_a_run_that_reuses_everything_has_one_task(later: dict[str, Any]) -> None:
     run = later["reused"]
-    assert run.end() == 0, run.told
+    assert run.end() == 0, run.messages
     assert run.tasks == ["start"]
 
 
 def test_a_rejection_that_is_to_fail_a_run_names_its_rule(later: dict[str, Any]) -> None:
     run = later["failing"]
     assert run.end() == 1
-    assert re.match(r"failed: (start|rejected): rejected by size; ", run.told[-1])
+    assert re.match(r"failed: (start|rejected): rejected by size; ", run.messages[-1])
 
 
-def test_who_waits_for_a_rejected_student_is_told_by_which_rule(later: dict[str, Any]) -> None:
-    said, _ = later["submitted"].communicate(timeout=900)
-    assert (later["submitted"].returncode, said.splitlines()[-1]) == (3, "rejected by size")
+def test_the_submitting_command_names_the_rule_that_rejected_a_student(later: dict[str, Any]) -> None:
+    output, _ = later["submitted"].communicate(timeout=900)
+    assert (later["submitted"].returncode, output.splitlines()[-1]) == (3, "rejected by size")
 
 
 def test_objects_of_the_pipelines_are_taken() -> None:
     if "pipelines.pipelines.kubeflow.org" not in kubectl("get", "crd", "-o", "name"):
         pytest.skip("KFP keeps its pipelines in its database")
     kubectl("apply", "-k", str(ROOT / "manifests/pipelines"))
-    listed = wait(lambda: {one.display_name for one in server().client().list_pipelines(page_size=50).pipelines or ()})
+    listed = wait(
+        lambda: {pipeline.display_name for pipeline in server().client().list_pipelines(page_size=50).pipelines or ()}
+    )
     assert {"digits", "llm", "pydoc"} <= listed
 
 
@@ -204,8 +206,9 @@ def artifacts(page: Page, run: Run) -> list[str]:
 
 
 def shows(page: Page, artifact: str, expected: str) -> str:
-    """What a run's page says of an artifact, once it has said what is expected. A page that was opened before its data
-    were there stays empty, so it is opened anew.
+    """The text of an artifact on a run's page, once it contains the expected text.
+
+    A page that was opened before its data were there stays empty, so it is opened anew.
     """
     frames = "[...document.querySelectorAll('iframe')].map(one => one.srcdoc).join()"
 
@@ -219,8 +222,8 @@ def shows(page: Page, artifact: str, expected: str) -> str:
     return wait(look, 60)
 
 
-def test_the_first_page_shows_every_step_and_something_true_of_each_artifact(whole: Run, page: Page) -> None:
-    names = artifacts(page, whole)
+def test_the_first_page_shows_every_step_and_something_true_of_each_artifact(complete_run: Run, page: Page) -> None:
+    names = artifacts(page, complete_run)
     page.picture(PICTURES / "kfp-run.png")
     for name in names:
         task = name.split(".")[0]

@@ -15,10 +15,10 @@ import pytest
 
 def program(name: str) -> str:
     """A program of the newest PostgreSQL here."""
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    if not found:
+    programs = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    if not programs:
         pytest.skip("PostgreSQL is not installed")
-    return str(found[-1])
+    return str(programs[-1])
 
 
 @contextmanager
@@ -30,8 +30,8 @@ def running() -> Iterator[str]:
     if as_user:
         shutil.chown(folder, "postgres", "postgres")
     data, log = folder / "data", folder / "log"
-    made = [*as_user, initdb, "-A", "trust", "-U", "mlflow", "--no-sync", "-D", str(data)]
-    subprocess.run(made, check=True, capture_output=True, cwd=folder)
+    command = [*as_user, initdb, "-A", "trust", "-U", "mlflow", "--no-sync", "-D", str(data)]
+    subprocess.run(command, check=True, capture_output=True, cwd=folder)
     options = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
     with log.open("wb") as stream:
         process = subprocess.Popen(

@@ -41,6 +41,6 @@ def private(name: str, folder: Path, passphrase: str = "") -> Path:
 def folder_of(path: Path, **policy: Any) -> Path:
     """A folder for promotions; rita and sam are reviewers unless the policy says otherwise."""
     path.mkdir(parents=True, exist_ok=True)
-    given = {"reviewers": {name: public(name) for name in ("rita", "sam")}, **policy}
-    (path / "policy.yaml").write_text(json.dumps(given))
+    content = {"reviewers": {name: public(name) for name in ("rita", "sam")}, **policy}
+    (path / "policy.yaml").write_text(json.dumps(content))
     return path

@@ -1,4 +1,4 @@
-"""A finished pipeline run with a small made-up student, and a real MLflow server: what the fixtures hand out.
+"""A finished pipeline run with a small made-up student, and a real MLflow server, for the fixtures.
 
 Not in conftest, because tests import it by name, and conftest is many.
 """
@@ -99,9 +99,11 @@ def start_server(folder: Path, command: tuple[str, ...] = ("mlflow", "server"), 
     }
     if "MLFLOW_BACKEND_STORE_URI" not in settings and not (folder / "server.db").exists():
         (folder / "server.db").write_bytes(empty_database())
-    whole = [sys.executable, "-m", *command, *arguments]
+    command_line = [sys.executable, "-m", *command, *arguments]
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(whole, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment)
+        process = subprocess.Popen(
+            command_line, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment
+        )
     server, deadline = Server(f"http://127.0.0.1:{port}", process, folder), time.time() + 3000
     while True:
         try:
@@ -154,11 +156,11 @@ def measures(digests: dict[str, str]) -> dict[str, Any]:
 def verdict(approved: bool) -> dict[str, Any]:
     rule = {"rule": "quality-against-teacher", "passed": approved, "observed": -0.01, "interval": [-0.02, 0.0]}
     rule |= {"threshold": -0.02, "detail": "accuracy is 0.010 below the teacher's."}
-    found = {"approved": approved, "metric": "accuracy", "confidence": 0.95, "margin": 0.02}
+    verdict = {"approved": approved, "metric": "accuracy", "confidence": 0.95, "margin": 0.02}
     detail = "the student recovered 50 % of the gap between control and teacher"
-    found |= {"recovered": {"share": 0.5, "interval": [0.4, 0.6], "detail": detail}, "candidate": "student"}
-    found |= {"headline": f"{'approved' if approved else 'rejected'}: within 2 points", "advice": [], "judged": ""}
-    return {**found, "cautions": [], "control": None, "smallest_detectable": 0.01, "rules": [rule]}
+    verdict |= {"recovered": {"share": 0.5, "interval": [0.4, 0.6], "detail": detail}, "candidate": "student"}
+    verdict |= {"headline": f"{'approved' if approved else 'rejected'}: within 2 points", "advice": [], "judged": ""}
+    return {**verdict, "cautions": [], "control": None, "smallest_detectable": 0.01, "rules": [rule]}
 
 
 class Pipeline:

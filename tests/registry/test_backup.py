@@ -1,4 +1,4 @@
-"""A registry and a store are backed up, all is lost, and what is restored is a champion that loads and was signed.
+"""A registry and a store are backed up, all is lost, and the restored champion loads and has its signature.
 
 With a real MLflow server, its accounts, and a real PostgreSQL; and the registry of a home, in SQLite.
 """
@@ -49,7 +49,7 @@ def silent(line: str) -> None:
 
 
 def predicted(uri: str, name: str) -> Any:
-    """What the champion says of a picture, loaded as whoever serves it does."""
+    """The champion's prediction for a picture, with the model loaded as for serving."""
     import mlflow
     import pandas as pd
 
@@ -80,7 +80,7 @@ def server_on(folder: Path, uri: str) -> Iterator[Server]:
 
 
 @pytest.mark.full
-def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store_is_used_again(
+def test_after_a_loss_the_champion_loads_its_signature_is_valid_and_the_store_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PUBLIC, PUBLIC_KEY)
@@ -89,9 +89,11 @@ def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store
     with postgres.running() as database, server_on(tmp_path / "before", database) as server:
         make_accounts(server, TRAINER, REVIEWER)
         pipeline = Pipeline(tmp_path / "home", with_account(server, TRAINER), {**RECIPE, "name": "kept"})
-        made = pipeline.register(student=pipeline.adopt(save(tmp_path / "vit", VIT, describe_images())))
-        done(ask(server, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
-        said, digest = predicted(with_account(server, TRAINER), made.name), a_step(pipeline.store)
+        registration = pipeline.register(student=pipeline.adopt(save(tmp_path / "vit", VIT, describe_images())))
+        done(
+            ask(server, REVIEWER, "POST", ALIAS, name=registration.name, alias="champion", version=registration.version)
+        )
+        prediction, digest = predicted(with_account(server, TRAINER), registration.name), a_step(pipeline.store)
         last = audit.verify(audit.lines_of(with_account(server, ADMIN)), "").last
 
         subprocess.run([postgres.program("pg_dump"), "-Fc", "--no-owner", "-f", dump, database], check=True)
@@ -109,13 +111,15 @@ def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store
         options = ["--no-owner", "--exit-on-error", "--single-transaction", f"--dbname={database}"]
         subprocess.run([postgres.program("pg_restore"), *options, dump], check=True)
         with server_on(tmp_path / "after", database) as server:
-            found = champion(with_account(server, TRAINER), made.name)
-            assert found is not None, "its signature was checked, too"
+            restored = champion(with_account(server, TRAINER), registration.name)
+            assert restored is not None, "its signature was checked, too"
             (tmp_path / "fetched").mkdir()
-            assert fetch(with_account(server, TRAINER), found, tmp_path / "fetched").files
-            assert predicted(with_account(server, TRAINER), made.name) == said
+            assert fetch(with_account(server, TRAINER), restored, tmp_path / "fetched").files
+            assert predicted(with_account(server, TRAINER), registration.name) == prediction
             assert audit.verify(audit.lines_of(with_account(server, ADMIN)), last).last == last
-            assert ask(server, TRAINER, "POST", "runs/delete", run_id=made.parent_run_id)[0] == 403, "kept, as before"
+            assert ask(server, TRAINER, "POST", "runs/delete", run_id=registration.parent_run_id)[0] == 403, (
+                "kept, as before"
+            )
     step = Store(pipeline.store.folder).cached_step(sha256(b"step"))
     assert step is not None
     assert step.digest == digest
@@ -125,7 +129,7 @@ def test_the_registry_of_a_home_is_restored_beside_its_store(tmp_path: Path) -> 
     home = tmp_path / "home"
     home.mkdir()
     pipeline = Pipeline(home, f"sqlite:///{home}/mlflow.db")
-    made = pipeline.register()
+    registration = pipeline.register()
     vault = Vault(f"file://{tmp_path}/vault")
     with sqlite_dump(home / "mlflow.db") as copy:
         snapshot = back_up(vault, copy, "sqlite", Bucket((home / "mlartifacts").as_uri()), silent)
@@ -139,9 +143,11 @@ def test_the_registry_of_a_home_is_restored_beside_its_store(tmp_path: Path) -> 
     home.mkdir()
     restore(vault, snapshot, home / "mlflow.db", Bucket((home / "mlartifacts").as_uri()))
     with closing(sqlite3.connect(home / "mlflow.db")) as database:
-        assert database.execute("select name, version from model_versions").fetchall() == [(made.name, 1)]
-    there = {path.relative_to(home) for path in (home / "mlartifacts").rglob("*")}
-    assert there == {path.relative_to(tmp_path / "lost") for path in (tmp_path / "lost" / "mlartifacts").rglob("*")}
+        assert database.execute("select name, version from model_versions").fetchall() == [(registration.name, 1)]
+    restored_files = {path.relative_to(home) for path in (home / "mlartifacts").rglob("*")}
+    assert restored_files == {
+        path.relative_to(tmp_path / "lost") for path in (tmp_path / "lost" / "mlartifacts").rglob("*")
+    }
 
 
 def a_registry(folder: Path) -> tuple[Path, Bucket]:
@@ -166,7 +172,7 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_changed_is(
     assert first.entries[1].sha256 != second.entries[1].sha256
 
 
-def test_a_registry_whose_files_are_gone_is_not_taken_for_one_without_files(tmp_path: Path) -> None:
+def test_a_registry_that_lost_its_files_is_not_backed_up_as_one_without_files(tmp_path: Path) -> None:
     dump, files = a_registry(tmp_path)
     vault = Vault(f"file://{tmp_path}/vault")
     back_up(vault, dump, "postgresql", files, silent)
@@ -177,28 +183,28 @@ def test_a_registry_whose_files_are_gone_is_not_taken_for_one_without_files(tmp_
 def test_nothing_is_restored_over_something_else(tmp_path: Path) -> None:
     dump, files = a_registry(tmp_path)
     vault = Vault(f"file://{tmp_path}/vault")
-    made = back_up(vault, dump, "postgresql", files, silent)
+    snapshot = back_up(vault, dump, "postgresql", files, silent)
     with pytest.raises(InputError, match="dump is there already"):
-        restore(vault, made, dump, files)
+        restore(vault, snapshot, dump, files)
     (tmp_path / "files" / "other").write_text("x")
     with pytest.raises(InputError, match="files: other is there already"):
-        restore(vault, made, tmp_path / "new", files)
+        restore(vault, snapshot, tmp_path / "new", files)
 
 
 def test_without_all_files_there_is_no_database(tmp_path: Path) -> None:
     dump, files = a_registry(tmp_path)
     vault = Vault(f"file://{tmp_path}/vault")
-    made = back_up(vault, dump, "postgresql", files, silent)
-    (damaged,) = [entry for entry in made.entries if entry.path == "files/1/model"]
+    snapshot = back_up(vault, dump, "postgresql", files, silent)
+    (damaged,) = [entry for entry in snapshot.entries if entry.path == "files/1/model"]
     (tmp_path / "vault" / "files" / damaged.sha256[:2] / damaged.sha256).write_text("?")
     with pytest.raises(UnderstudyError, match="files/1/model of a snapshot, is damaged or missing"):
-        restore(vault, made, tmp_path / "new", Bucket((tmp_path / "there").as_uri()))
+        restore(vault, snapshot, tmp_path / "new", Bucket((tmp_path / "there").as_uri()))
     assert not (tmp_path / "new").exists()
 
 
 def test_a_snapshot_without_a_database_is_refused_before_any_file_is_written(tmp_path: Path) -> None:
     vault = Vault((tmp_path / "vault").as_uri())
-    made = vault.commit("registry", "sqlite", [vault.add_bytes(b"x", "files/a")])
-    with pytest.raises(UnderstudyError, match=rf"snapshots/{made.name}\.json was changed .* no file 'database'"):
-        restore(vault, made, tmp_path / "mlflow.db", Bucket((tmp_path / "files").as_uri()))
+    snapshot = vault.commit("registry", "sqlite", [vault.add_bytes(b"x", "files/a")])
+    with pytest.raises(UnderstudyError, match=rf"snapshots/{snapshot.name}\.json was changed .* no file 'database'"):
+        restore(vault, snapshot, tmp_path / "mlflow.db", Bucket((tmp_path / "files").as_uri()))
     assert not (tmp_path / "files").exists()

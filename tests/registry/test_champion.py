@@ -17,38 +17,38 @@ def client(local: str) -> MlflowClient:
 
 
 def test_the_champions_bytes_come_back_as_the_same_object(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    client.set_registered_model_alias(made.name, "champion", made.version)
-    found = champion(pipeline.uri, made.name)
-    assert found is not None
-    assert found.digest == pipeline.model(b"student", HISTORY)
-    pipeline.store.objects.set_aside(found.digest)
+    registration = pipeline.register()
+    client.set_registered_model_alias(registration.name, "champion", registration.version)
+    current = champion(pipeline.uri, registration.name)
+    assert current is not None
+    assert current.digest == pipeline.model(b"student", HISTORY)
+    pipeline.store.objects.set_aside(current.digest)
     folder = pipeline.store.folder / "work" / "fetched"
     folder.mkdir()
-    manifest = fetch(pipeline.uri, found, folder)
-    assert pipeline.store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts) == found.digest
+    manifest = fetch(pipeline.uri, current, folder)
+    assert pipeline.store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts) == current.digest
 
 
 def test_a_changed_champion_is_refused(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    client.set_registered_model_alias(made.name, "champion", made.version)
-    found = champion(pipeline.uri, made.name)
-    assert found is not None
-    source = client.get_model_version(made.name, made.version).source
+    registration = pipeline.register()
+    client.set_registered_model_alias(registration.name, "champion", registration.version)
+    current = champion(pipeline.uri, registration.name)
+    assert current is not None
+    source = client.get_model_version(registration.name, registration.version).source
     logged = client.get_logged_model(source.removeprefix("models:/"))
-    path = logged.artifact_location.removeprefix("file://") + f"/artifacts/{found.digest}/model.safetensors"
+    path = logged.artifact_location.removeprefix("file://") + f"/artifacts/{current.digest}/model.safetensors"
     with open(path, "r+b") as stream:
         stream.write(b"X")
     folder = pipeline.store.folder / "work" / "fetched"
     folder.mkdir()
     with pytest.raises(UnderstudyError, match=r"not those of its tag understudy\.digest"):
-        fetch(pipeline.uri, found, folder)
+        fetch(pipeline.uri, current, folder)
 
 
 def test_a_champion_of_somebody_elses_cannot_be_measured(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
+    registration = pipeline.register()
     client.create_registered_model("theirs")
-    source = client.get_model_version(made.name, made.version).source
+    source = client.get_model_version(registration.name, registration.version).source
     client.create_model_version("theirs", source)
     client.set_registered_model_alias("theirs", "champion", "1")
     assert champion(pipeline.uri, "theirs") == Foreign("theirs", "1")
@@ -59,18 +59,18 @@ def test_a_champion_of_somebody_elses_cannot_be_measured(pipeline: Pipeline, cli
 
 
 def test_the_answer_changes_when_the_champion_does(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    assert champion(pipeline.uri, made.name) is None
-    client.set_registered_model_alias(made.name, "champion", made.version)
-    assert champion(pipeline.uri, made.name) is not None
-    client.delete_registered_model_alias(made.name, "champion")
-    assert champion(pipeline.uri, made.name) is None
+    registration = pipeline.register()
+    assert champion(pipeline.uri, registration.name) is None
+    client.set_registered_model_alias(registration.name, "champion", registration.version)
+    assert champion(pipeline.uri, registration.name) is not None
+    client.delete_registered_model_alias(registration.name, "champion")
+    assert champion(pipeline.uri, registration.name) is None
 
 
 def test_gc_learns_the_digests_of_students_and_teachers(pipeline: Pipeline) -> None:
     pipeline.register()
-    wanted = {pipeline.model(b"student", HISTORY), pipeline.model(b"teacher", HISTORY)}
-    assert wanted <= registered_digests(pipeline.uri)
+    digests = {pipeline.model(b"student", HISTORY), pipeline.model(b"teacher", HISTORY)}
+    assert digests <= registered_digests(pipeline.uri)
 
 
 def test_gc_asks_every_registry_that_models_went_to(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -79,34 +79,34 @@ def test_gc_asks_every_registry_that_models_went_to(pipeline: Pipeline, tmp_path
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
     assert needed_digests(elsewhere, tmp_path, {}) == set()
     assert student in needed_digests(elsewhere, tmp_path, {pipeline.uri: tmp_path / "server.json"})
-    gone = {f"sqlite:///{tmp_path}/gone.db": tmp_path / "gone.json"}
-    for uri in (pipeline.uri, *gone):
+    missing = {f"sqlite:///{tmp_path}/gone.db": tmp_path / "gone.json"}
+    for uri in (pipeline.uri, *missing):
         with pytest.raises(UnderstudyError, match=r"the file is gone\n.* for good, .*remove .*gone\.json"):
-            needed_digests(uri, tmp_path, gone)
+            needed_digests(uri, tmp_path, missing)
 
 
-def test_what_is_no_digest_is_none_of_an_object(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
+def test_an_invalid_digest_in_a_tag_names_no_object(pipeline: Pipeline, client: MlflowClient) -> None:
+    registration = pipeline.register()
     before = registered_digests(pipeline.uri)
     for value in ("", "ab" + "x" * 300, "../../etc", "A" * 64):
-        client.set_model_version_tag(made.name, made.version, "understudy.teacher", value)
+        client.set_model_version_tag(registration.name, registration.version, "understudy.teacher", value)
         assert registered_digests(pipeline.uri) <= before
 
 
 def test_only_the_server_in_use_is_sent_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = list[str]()
+    uris = list[str]()
 
     def digests(uri: str) -> set[str]:
-        asked.append(uri)
+        uris.append(uri)
         return {"a" * 64}
 
     monkeypatch.setattr("understudy.registry.champion.registered_digests", digests)
-    used, other = "https://mlflow.example.com", "https://evil.example.com:8443/mlflow"
-    known = {used: tmp_path / "used.json", other: tmp_path / "other.json", "http://mlflow.example.com": tmp_path}
-    needed_digests("https://ann:secret@mlflow.example.com", tmp_path, known)
-    mine, *others = asked
-    assert mine == "https://ann:secret@mlflow.example.com"
-    assert others == [used, "https://@evil.example.com:8443/mlflow", "http://@mlflow.example.com"]
+    used, foreign = "https://mlflow.example.com", "https://evil.example.com:8443/mlflow"
+    servers = {used: tmp_path / "used.json", foreign: tmp_path / "other.json", "http://mlflow.example.com": tmp_path}
+    needed_digests("https://ann:secret@mlflow.example.com", tmp_path, servers)
+    first_uri, *later_uris = uris
+    assert first_uri == "https://ann:secret@mlflow.example.com"
+    assert later_uris == [used, "https://@evil.example.com:8443/mlflow", "http://@mlflow.example.com"]
 
 
 def test_gc_does_not_believe_a_server_that_shows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

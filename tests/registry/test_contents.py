@@ -13,11 +13,13 @@ def test_a_version_that_was_changed_after_its_registration_is_named(tmp_path: Pa
     uri = tracking_uri(tmp_path / "home", None)
     assert list(checked_versions(uri)) == []
     pipeline = Pipeline(tmp_path, uri)
-    made = pipeline.register()
+    registration = pipeline.register()
     pipeline.register(run=pipeline.new_run(), weights=b"another student")
     assert [is_whole for _, is_whole in checked_versions(uri)] == [True, True]
     assert [check.ok for check in _registry(uri)] == [True]
-    source = connect(uri).get_model_version(made.name, str(made.version)).source.removeprefix("models:/")
+    source = (
+        connect(uri).get_model_version(registration.name, str(registration.version)).source.removeprefix("models:/")
+    )
     location = connect(uri).get_logged_model(source).artifact_location.removeprefix("file://")
     (weights,) = Path(location).glob("artifacts/*/model.safetensors")
     if harm == "flip":

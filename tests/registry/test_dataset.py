@@ -20,12 +20,12 @@ def recipe(**source: Any) -> Recipe:
 
 
 def test_a_folder_names_its_data_set(examples: Path) -> None:
-    made = dataset(recipe(type="image-folder", path="/data/flowers"), examples, "d" * 64)
-    assert (made.name, made.source_type, made.digest) == ("flowers", "image-folder", "d" * 36)
-    assert json.loads(made.source)["path"] == "/data/flowers"
+    logged = dataset(recipe(type="image-folder", path="/data/flowers"), examples, "d" * 64)
+    assert (logged.name, logged.source_type, logged.digest) == ("flowers", "image-folder", "d" * 36)
+    assert json.loads(logged.source)["path"] == "/data/flowers"
 
 
-def test_credentials_of_an_address_are_not_told(examples: Path) -> None:
-    made = dataset(recipe(type="parquet", path="s3://me:secret@bucket/birds"), examples, "d" * 64)
-    assert made.name == "birds"
-    assert "secret" not in made.source
+def test_credentials_of_an_address_are_not_logged(examples: Path) -> None:
+    logged = dataset(recipe(type="parquet", path="s3://me:secret@bucket/birds"), examples, "d" * 64)
+    assert logged.name == "birds"
+    assert "secret" not in logged.source

@@ -1,4 +1,4 @@
-"""Models of other people: what they may take and answer, and what is refused with words."""
+"""Models of other people: their inputs and answers, and refusals with a reason."""
 
 import base64
 import io
@@ -24,12 +24,12 @@ PIXELS = np.broadcast_to(TARGETS[:, None, None, None] * 100, (COUNT, 1, 4, 6)).a
 class Theirs:
     """A model that knows an image's label by its brightness, in whatever form the image comes."""
 
-    def __init__(self, schema: Schema | None, says: Any) -> None:
+    def __init__(self, schema: Schema | None, answer: Any) -> None:
         self.metadata = SimpleNamespace(get_input_schema=lambda: schema)
-        self.says, self.seen = says, []
+        self.says, self.seen = answer, []
 
-    def predict(self, given: Any) -> Any:
-        values = given.iloc[:, 0].tolist() if isinstance(given, pd.DataFrame) else list(given)
+    def predict(self, model_input: Any) -> Any:
+        values = model_input.iloc[:, 0].tolist() if isinstance(model_input, pd.DataFrame) else list(model_input)
         images = [_pixels(value) for value in values]
         self.seen += images
         return self.says(np.array([image.mean() / 100 for image in images]).astype(int))
@@ -74,10 +74,10 @@ def questions(tmp_path: Path) -> Path:
 )
 def test_images_come_in_the_form_that_the_signature_asks_for(questions: Path, schema: Schema) -> None:
     model = Theirs(schema, lambda places: np.array(LABELS)[places])
-    kind, found = answers(model, questions)  # type: ignore[arg-type]
+    kind, values = answers(model, questions)  # type: ignore[arg-type]
     assert kind == "labels"
-    assert np.array_equal(found, TARGETS)
-    assert all(np.array_equal(np.ravel(seen), PIXELS[at].ravel()) for at, seen in enumerate(model.seen))
+    assert np.array_equal(values, TARGETS)
+    assert all(np.array_equal(np.ravel(picture), PIXELS[at].ravel()) for at, picture in enumerate(model.seen))
 
 
 def _by_columns(names: list[Any], order: list[int]) -> Any:
@@ -85,7 +85,7 @@ def _by_columns(names: list[Any], order: list[int]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("says", "kind"),
+    ("answer", "kind"),
     [
         (lambda places: np.array(LABELS)[places], "labels"),
         (lambda places: np.array([3, 7, 9])[places], "labels"),
@@ -100,14 +100,14 @@ def _by_columns(names: list[Any], order: list[int]) -> Any:
         (_by_columns([3, 7, 9], [1, 2, 0]), "probabilities"),
     ],
 )
-def test_labels_and_probabilities_are_read_in_the_data_s_order(questions: Path, says: Any, kind: str) -> None:
-    found = answers(Theirs(tensor(24), says), questions)  # type: ignore[arg-type]
-    assert found[0] == kind
-    assert np.allclose(found[1], TARGETS if kind == "labels" else shares(TARGETS))
+def test_labels_and_probabilities_are_read_in_the_data_s_order(questions: Path, answer: Any, kind: str) -> None:
+    kind_and_values = answers(Theirs(tensor(24), answer), questions)  # type: ignore[arg-type]
+    assert kind_and_values[0] == kind
+    assert np.allclose(kind_and_values[1], TARGETS if kind == "labels" else shares(TARGETS))
 
 
 @pytest.mark.parametrize(
-    ("schema", "says", "why"),
+    ("schema", "answer", "why"),
     [
         (None, shares, "has no signature"),
         (tensor(24, kind=np.float32), shares, "the range of pixels, to 1 or to 255, is unknown"),
@@ -122,17 +122,17 @@ def test_labels_and_probabilities_are_read_in_the_data_s_order(questions: Path, 
         (tensor(24), lambda places: pd.DataFrame({"cat": places, "dog": places}), "neither the labels, nor"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_with_the_reason(
-    questions: Path, schema: Schema | None, says: Any, why: str
+def test_an_answer_that_cannot_be_compared_is_refused_with_the_reason(
+    questions: Path, schema: Schema | None, answer: Any, why: str
 ) -> None:
     with pytest.raises(Misfit, match=why):
-        answers(Theirs(schema, says), questions)  # type: ignore[arg-type]
+        answers(Theirs(schema, answer), questions)  # type: ignore[arg-type]
 
 
 def test_texts_are_compared_by_bits_per_byte_alone(tmp_path: Path) -> None:
     (tmp_path / "texts.json").write_text(json.dumps(["a", "bb", "ccc"]))
     lengths = SimpleNamespace(predict=lambda table: pd.DataFrame({"bits_per_byte": table["text"].str.len()}))
-    kind, found = answers(lengths, tmp_path)  # type: ignore[arg-type]
-    assert (kind, found.tolist()) == ("bits_per_byte", [1.0, 2.0, 3.0])
+    kind, values = answers(lengths, tmp_path)  # type: ignore[arg-type]
+    assert (kind, values.tolist()) == ("bits_per_byte", [1.0, 2.0, 3.0])
     with pytest.raises(Misfit, match="without a column bits_per_byte"):
         answers(SimpleNamespace(predict=lambda table: table), tmp_path)  # type: ignore[arg-type]

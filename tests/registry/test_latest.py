@@ -13,16 +13,16 @@ from understudy.registry.tracking import Value
 
 
 def test_the_latest_runs_page_is_one_of_the_server(server: Server) -> None:
-    asked = server_at(server.uri)
+    tracking = server_at(server.uri)
     assert latest_page(server.uri) is None
-    place = asked.experiment("pages")
-    asked.make_run(place, 1000, {STEP: PARENT}, "first")
-    asked.make_run(place, 3000, {STEP: "teacher"}, "a training's own")
-    latest = asked.make_run(place, 2000, {STEP: PARENT}, "second")
-    found = latest_page(server.uri)
-    assert found == f"{server.uri}/#/experiments/{place}/runs/{latest}?workflowType=machine_learning"
+    experiment = tracking.experiment("pages")
+    tracking.make_run(experiment, 1000, {STEP: PARENT}, "first")
+    tracking.make_run(experiment, 3000, {STEP: "teacher"}, "a training's own")
+    latest = tracking.make_run(experiment, 2000, {STEP: PARENT}, "second")
+    page = latest_page(server.uri)
+    assert page == f"{server.uri}/#/experiments/{experiment}/runs/{latest}?workflowType=machine_learning"
     with urlopen(f"{server.uri}/api/2.0/mlflow/runs/get?run_id={latest}") as answer:
-        assert json.load(answer)["run"]["info"]["experiment_id"] == place
+        assert json.load(answer)["run"]["info"]["experiment_id"] == experiment
 
 
 NOTHING, NUMBERS = False, True
@@ -43,20 +43,20 @@ CLOCK = itertools.count(10_000)  # the runs of all cases are in one database
 def test_a_run_that_reused_everything_is_not_the_one_that_is_opened(
     local: str, runs: list[tuple[str, bool]], chosen: int
 ) -> None:
-    asked = server_at(local)
-    place = asked.experiment("reused")
-    made = []
+    tracking = server_at(local)
+    experiment = tracking.experiment("reused")
+    run_ids = []
     for number, (status, has_numbers) in enumerate(runs):
-        made.append(asked.make_run(place, next(CLOCK), {STEP: PARENT}, f"run {number}"))
+        run_ids.append(tracking.make_run(experiment, next(CLOCK), {STEP: PARENT}, f"run {number}"))
         if has_numbers:
-            asked.log(made[-1], [Value("student/accuracy", 0.9, 1, 0)])
+            tracking.log(run_ids[-1], [Value("student/accuracy", 0.9, 1, 0)])
         if status != "RUNNING":
-            asked.end(made[-1], status)
-    assert latest_page(local) == f"runs:/{made[chosen]}"
+            tracking.end(run_ids[-1], status)
+    assert latest_page(local) == f"runs:/{run_ids[chosen]}"
 
 
 def test_mlflows_pages_know_such_an_address(server: Server) -> None:
-    """What stands behind the # is read by the page's own script."""
+    """The page's own script reads the part behind the #."""
     with urlopen(f"{server.uri}/") as answer:
         (script,) = re.findall(r"static-files/static/js/main\.\w+\.js", answer.read().decode())
     with urlopen(f"{server.uri}/{script}") as answer:

@@ -42,8 +42,8 @@ def test_processes_that_make_the_local_backend_at_once_all_succeed(tmp_path: Pat
 
 
 def test_an_untouched_database_is_not_asked_twice(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = pipeline.register()
-    champion(pipeline.uri, made.name)
+    registration = pipeline.register()
+    champion(pipeline.uri, registration.name)
     with monkeypatch.context() as patch:
         patch.setattr("understudy.registry.local.connect", lambda uri: pytest.fail("asked again"))
-        assert champion(pipeline.uri, made.name) is None
+        assert champion(pipeline.uri, registration.name) is None

@@ -33,7 +33,7 @@ def no_file_above(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_weights_are_sent_from_the_store_and_described_as_if_they_had_been_beside_the_rest(
+def test_weights_are_sent_from_the_store_and_described_like_the_other_files(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow.models import Model
@@ -47,22 +47,24 @@ def test_weights_are_sent_from_the_store_and_described_as_if_they_had_been_besid
 
     monkeypatch.setattr(MlflowClient, "log_model_artifacts", sent)
     digest = pipeline.model(b"weights " * MIB, HISTORY)
-    made = pipeline.register(student=digest)
+    registration = pipeline.register(student=digest)
     assert staged[0] < MIB
-    client, own = connect(pipeline.uri), pipeline.store.objects.path(digest)
-    place = Path(client.get_model_version_download_uri(made.name, made.version).removeprefix("file://"))
-    assert intact_manifest(place / "artifacts" / digest, digest)
-    said = Model.load(str(place))
-    named = said.flavors["python_function"]["artifacts"]["model"]
-    assert named == {"path": f"artifacts/{digest}", "uri": str(own)}
-    assert 0 < said.model_size_bytes - sum(path.stat().st_size for path in own.iterdir()) < staged[0]
+    client, stored = connect(pipeline.uri), pipeline.store.objects.path(digest)
+    version_folder = Path(
+        client.get_model_version_download_uri(registration.name, registration.version).removeprefix("file://")
+    )
+    assert intact_manifest(version_folder / "artifacts" / digest, digest)
+    metadata = Model.load(str(version_folder))
+    named = metadata.flavors["python_function"]["artifacts"]["model"]
+    assert named == {"path": f"artifacts/{digest}", "uri": str(stored)}
+    assert 0 < metadata.model_size_bytes - sum(path.stat().st_size for path in stored.iterdir()) < staged[0]
 
 
 @pytest.mark.full
 def test_weights_go_to_a_server_without_a_copy_aside(
     server: Server, make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is scored afterwards is a copy: the version as it comes back from the server."""
+    """The version is scored as a copy that comes back from the server."""
     pipeline = make_pipeline(server.uri, {**RECIPE, "name": "large"})
     digest = pipeline.model(os.urandom(4) * MIB, HISTORY)
     send = new_version.send_model
@@ -90,14 +92,14 @@ def versions(pipeline: Pipeline) -> list[str]:
 
 def files_of(client: MlflowClient, pipeline: Pipeline) -> set[str]:
     """The names of all files of logged models in the run's experiment."""
-    place = client.get_experiment_by_name(pipeline.recipe.experiment).experiment_id
-    (logged,) = client.search_logged_models([place])
+    experiment = client.get_experiment_by_name(pipeline.recipe.experiment).experiment_id
+    (logged,) = client.search_logged_models([experiment])
     folder = Path(logged.artifact_location.removeprefix("file://"))
     return {path.name for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, MANIFEST])
-def test_what_is_not_as_its_digest_says_is_not_sent(pipeline: Pipeline, name: str) -> None:
+def test_a_file_that_differs_from_its_digest_is_not_sent(pipeline: Pipeline, name: str) -> None:
     digest = pipeline.model(b"student", HISTORY)
     path = pipeline.store.objects.path(digest) / name
     whole_bytes = path.read_bytes()
@@ -105,8 +107,8 @@ def test_what_is_not_as_its_digest_says_is_not_sent(pipeline: Pipeline, name: st
     refused(pipeline, digest, name)
     assert name not in files_of(connect(pipeline.uri), pipeline)
     path.write_bytes(whole_bytes)
-    made: Registration = pipeline.register(student=digest)
-    assert versions(pipeline) == [made.version]
+    registration: Registration = pipeline.register(student=digest)
+    assert versions(pipeline) == [registration.version]
 
 
 def test_a_file_that_changes_while_it_is_sent_is_no_version(

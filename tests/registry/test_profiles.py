@@ -40,8 +40,8 @@ def test_figures_and_the_first_and_slowest_ranks_traces_are_sent(pipeline: Pipel
     assert metrics["profile/mfu"] == 0.4
     names = ("distill.json", "trace-0.json.gz", "trace-2.json.gz")
     assert artifacts(pipeline, "distill") == {f"profile/{name}" for name in names}
-    kept = Path(client.download_artifacts(run_id, "profile/distill.json"))
-    assert json.loads(kept.read_text()) == profile(mfu=0.4, slowest=2)
+    artifact = Path(client.download_artifacts(run_id, "profile/distill.json"))
+    assert json.loads(artifact.read_text()) == profile(mfu=0.4, slowest=2)
     assert artifacts(pipeline, "control") == set()
     assert not list(pipeline.run.folder.glob("profile-*"))
 
@@ -55,7 +55,7 @@ def test_a_trace_that_is_too_large_stays_behind(
     assert artifacts(pipeline, "distill") == {"profile/distill.json", "profile/trace-2.json.gz"}
 
 
-def test_a_link_in_the_place_of_a_trace_is_refused(pipeline: Pipeline, traces: Path) -> None:
+def test_a_link_instead_of_a_trace_is_refused(pipeline: Pipeline, traces: Path) -> None:
     (traces / "trace-0.json.gz").unlink()
     (traces / "trace-0.json.gz").symlink_to("/etc/hostname")
     with pytest.raises(UnderstudyError, match="is not a regular file"):

@@ -32,14 +32,14 @@ PROMOTIONS = st.builds(Promotion, **PARTS)
 
 @given(PROMOTIONS, PROMOTIONS)
 def test_an_approval_is_of_one_version_of_one_model_with_one_digest_and_its_files(
-    one: Promotion, other: Promotion
+    first: Promotion, second: Promotion
 ) -> None:
-    signed = one.approved_by("rita", KEYS["rita"])
+    signed = first.approved_by("rita", KEYS["rita"])
     assert signed.is_approved_by("rita", KEYS["rita"].public_key())
     assert not signed.is_approved_by("rita", KEYS["sam"].public_key())
     assert not signed.is_approved_by("sam", KEYS["sam"].public_key())
-    moved = other.model_copy(update={"approvals": signed.approvals})
-    assert moved.is_approved_by("rita", KEYS["rita"].public_key()) == (other == one)
+    moved = second.model_copy(update={"approvals": signed.approvals})
+    assert moved.is_approved_by("rita", KEYS["rita"].public_key()) == (second == first)
 
 
 @given(PROMOTIONS)
@@ -63,10 +63,10 @@ def test_a_file_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFa
         ({"champion": "7"}, "champion: Extra inputs"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, values: dict[str, Any], words: str) -> None:
-    whole = {**WISHED.model_dump(), **values}
+def test_a_files_error_is_named(tmp_path: Path, values: dict[str, Any], words: str) -> None:
+    content = {**WISHED.model_dump(), **values}
     (tmp_path / "digits.yaml").write_text(
-        json.dumps({name: value for name, value in whole.items() if value is not None})
+        json.dumps({name: value for name, value in content.items() if value is not None})
     )
     with pytest.raises(InputError, match=rf"digits\.yaml: {words}"):
         promotions(tmp_path)
@@ -89,7 +89,7 @@ def test_a_version_may_be_written_as_a_number(tmp_path: Path) -> None:
         ("model: !!int x\n", "line 1: "),
     ],
 )
-def test_what_is_no_promotion_is_refused(tmp_path: Path, content: str, words: str) -> None:
+def test_an_invalid_promotion_is_refused(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "digits.yaml").write_text(content)
     with pytest.raises(InputError, match=words):
         promotions(tmp_path)
@@ -152,7 +152,7 @@ def test_without_a_folder_or_a_policy_nothing_is_promoted(tmp_path: Path) -> Non
         ({"quorum": 2}, "quorum: Extra inputs"),
     ],
 )
-def test_what_is_wrong_in_a_policy_is_named(tmp_path: Path, values: dict[str, Any], words: str) -> None:
+def test_a_policys_error_is_named(tmp_path: Path, values: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         policy(folder_of(tmp_path, **values))
 
@@ -176,21 +176,21 @@ def test_a_key_with_which_anybody_can_sign_is_refused(tmp_path: Path, point: byt
 
 
 def test_a_reviewers_key_may_have_a_passphrase(tmp_path: Path) -> None:
-    asked = list[str]()
+    prompts = list[str]()
 
     def passphrase() -> str:
-        asked.append("")
+        prompts.append("")
         return "open sesame"
 
     for secret in ("", "open sesame"):
         key = signing_key(private("rita", tmp_path, secret), passphrase)
         assert key.private_bytes_raw() == KEYS["rita"].private_bytes_raw()
-    assert len(asked) == 1
+    assert len(prompts) == 1
     with pytest.raises(InputError, match="cannot be read as a private key"):
         signing_key(private("rita", tmp_path, "another"), passphrase)
 
 
-def test_what_is_no_such_key_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read as a private key"):
         signing_key(tmp_path / "none", str)
     path = tmp_path / "rsa"
@@ -217,9 +217,9 @@ def test_a_models_file_is_listed_once_beside_the_policy(tmp_path: Path) -> None:
     assert listing(tmp_path, "digits.yaml") == {}, "no kustomization, no list"
     path = tmp_path / "kustomization.yaml"
     path.write_text("configMapGenerator:\n  - name: a\n    files:\n      - policy.yaml\nimages: []\n")
-    made = listing(tmp_path, "digits.yaml")
-    assert made == {path: path.read_text().replace("policy.yaml\n", "policy.yaml\n      - digits.yaml\n")}
-    path.write_text(made[path])
+    listings = listing(tmp_path, "digits.yaml")
+    assert listings == {path: path.read_text().replace("policy.yaml\n", "policy.yaml\n      - digits.yaml\n")}
+    path.write_text(listings[path])
     assert listing(tmp_path, "digits.yaml") == {}
     path.write_text("files: [policy.yaml]\n")
     with pytest.raises(InputError, match=r"lists policy\.yaml in no line of its own; add digits\.yaml"):

@@ -1,4 +1,4 @@
-"""What may be promoted, and what becomes of it: on a real registry, with reviewers' real keys."""
+"""Which versions may be promoted, and the results: on a real registry, with reviewers' real keys."""
 
 import re
 import time
@@ -27,7 +27,11 @@ def apply(folder: Path, server: TrackingServer, now: float, *, change: bool) -> 
     """As the command does."""
     uri = cast(Any, server)._uri
     return carry_out(
-        folder, server, now, change=change, files=lambda one: files_digest(uri, one.model, one.version, one.digest)
+        folder,
+        server,
+        now,
+        change=change,
+        files=lambda promotion: files_digest(uri, promotion.model, promotion.version, promotion.digest),
     )
 
 
@@ -38,16 +42,16 @@ def server(pipeline: Pipeline) -> TrackingServer:
 
 @pytest.fixture
 def wished(pipeline: Pipeline, server: TrackingServer, tmp_path: Path) -> Callable[..., Promotion]:
-    """Registers a student, and writes the file that promotes it; what is said otherwise is approved, too."""
+    """Registers a student, and writes the file that promotes it; keywords replace fields before it is approved."""
     folder_of(tmp_path / "promotions")
 
-    def write(*approvers: str, weights: bytes = b"student", **said: Any) -> Promotion:
-        made = pipeline.register(run=pipeline.new_run(), weights=weights)
-        assert made.version
-        digest = (server.version_tags(made.name, made.version) or {})[DIGEST]
-        files = files_digest(pipeline.uri, made.name, made.version, digest)
-        known = {"model": made.name, "version": made.version, "digest": digest, "files": files}
-        promotion = Promotion(**{**known, **said})
+    def write(*approvers: str, weights: bytes = b"student", **changes: Any) -> Promotion:
+        registration = pipeline.register(run=pipeline.new_run(), weights=weights)
+        assert registration.version
+        digest = (server.version_tags(registration.name, registration.version) or {})[DIGEST]
+        files = files_digest(pipeline.uri, registration.name, registration.version, digest)
+        fields = {"model": registration.name, "version": registration.version, "digest": digest, "files": files}
+        promotion = Promotion(**{**fields, **changes})
         for name in approvers:
             promotion = promotion.approved_by(name, KEYS[name])
         (tmp_path / "promotions" / "digits.yaml").write_text(promotion.text())
@@ -61,8 +65,8 @@ def test_two_people_promote_and_a_revert_rolls_back(
 ) -> None:
     folder, file = tmp_path / "promotions", tmp_path / "promotions" / "digits.yaml"
     first = wished(*BOTH)
-    said = apply(folder, server, time.time(), change=False)
-    assert said == [f"{first.model}: version 1 is to be the champion; it had none"]
+    messages = apply(folder, server, time.time(), change=False)
+    assert messages == [f"{first.model}: version 1 is to be the champion; it had none"]
     assert CHAMPION not in server.aliases(first.model), "a check changes nothing"
     assert apply(folder, server, time.time(), change=True) == [
         f"{first.model}: version 1 is the champion now; it had none"
@@ -79,7 +83,7 @@ def test_two_people_promote_and_a_revert_rolls_back(
 
 
 @pytest.mark.parametrize(
-    ("approvers", "said", "words"),
+    ("approvers", "changes", "words"),
     [
         ((), {}, "it is approved by nobody, and the policy asks for 2 people"),
         (("rita",), {}, "it is approved by rita alone, and the policy asks for 2 people"),
@@ -90,15 +94,15 @@ def test_two_people_promote_and_a_revert_rolls_back(
     ],
     ids=["nobody", "alone", "stranger", "no-version", "no-model", "digest"],
 )
-def test_what_may_not_be_promoted_is_refused_with_the_reason(
+def test_a_promotion_against_the_policy_is_refused_with_the_reason(
     wished: Callable[..., Promotion],
     server: TrackingServer,
     tmp_path: Path,
     approvers: tuple[str, ...],
-    said: dict[str, str],
+    changes: dict[str, str],
     words: str,
 ) -> None:
-    promotion = wished(*approvers, **said)
+    promotion = wished(*approvers, **changes)
     with pytest.raises(InputError, match=words):
         apply(tmp_path / "promotions", server, time.time(), change=True)
     assert CHAMPION not in server.aliases(promotion.model)
@@ -147,8 +151,11 @@ class Older:
         return getattr(self._server, name)
 
     def versions(self) -> list[Version]:
-        found = self._server.versions()
-        return [replace(one, created=one.created - 31 * DAY) if one.number == "1" else one for one in found]
+        versions = self._server.versions()
+        return [
+            replace(version, created=version.created - 31 * DAY) if version.number == "1" else version
+            for version in versions
+        ]
 
 
 def test_a_model_that_is_registered_once_more_is_no_younger(
@@ -162,12 +169,12 @@ def test_a_model_that_is_registered_once_more_is_no_younger(
         again = again.approved_by(name, KEYS[name])
     (tmp_path / "promotions" / "digits.yaml").write_text(again.text())
     with pytest.raises(InputError, match=r"version 2 of .* was registered 31 days ago, and the policy allows 30"):
-        carry_out(tmp_path / "promotions", older, time.time(), change=True, files=lambda one: one.files)
+        carry_out(tmp_path / "promotions", older, time.time(), change=True, files=lambda promotion: promotion.files)
     wished(*BOTH, weights=b"better")
-    assert carry_out(tmp_path / "promotions", older, time.time(), change=True, files=lambda one: one.files)
+    assert carry_out(tmp_path / "promotions", older, time.time(), change=True, files=lambda promotion: promotion.files)
 
 
-def test_a_champion_whose_files_were_changed_behind_the_server_is_told(
+def test_changed_files_of_a_champion_are_reported(
     wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
 ) -> None:
     promotion, folder = wished(*BOTH), tmp_path / "promotions"
@@ -175,8 +182,8 @@ def test_a_champion_whose_files_were_changed_behind_the_server_is_told(
     assert not [line for line in apply(folder, server, time.time(), change=False) if promotion.model in line]
     script = _script(pipeline.uri, promotion.model, promotion.version)
     script.write_text(f"{script.read_text()}\nprint('planted')\n")
-    said = f"{promotion.model}: the files of version 1 are not those that were approved"
-    assert said in apply(folder, server, time.time(), change=False)
+    message = f"{promotion.model}: the files of version 1 are not those that were approved"
+    assert message in apply(folder, server, time.time(), change=False)
     with pytest.raises(UnderstudyError, match="the files of version 1 are not those that were approved"):
         apply(folder, server, time.time(), change=True)
 
@@ -184,7 +191,7 @@ def test_a_champion_whose_files_were_changed_behind_the_server_is_told(
 @pytest.mark.parametrize(
     ("verdict", "words"), [("rejected", "was rejected"), ("", "was not judged"), ("\x1b[2J\n", r"was \x1b[2J\n")]
 )
-def test_what_the_gate_did_not_approve_is_refused(
+def test_a_version_that_the_gate_rejected_is_refused(
     wished: Callable[..., Promotion],
     pipeline: Pipeline,
     server: TrackingServer,
@@ -202,8 +209,8 @@ def test_nothing_moves_while_one_file_is_refused(
     wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path
 ) -> None:
     promotion = wished(*BOTH)
-    other = promotion.model_copy(update={"model": "another"})
-    (tmp_path / "promotions" / "another.yaml").write_text(other.text())
+    another = promotion.model_copy(update={"model": "another"})
+    (tmp_path / "promotions" / "another.yaml").write_text(another.text())
     with pytest.raises(InputError, match=r"another\.yaml: the registry has no version") as refused:
         apply(tmp_path / "promotions", server, time.time(), change=True)
     assert "digits.yaml" not in str(refused.value)
@@ -240,16 +247,16 @@ def test_a_digest_that_changes_while_it_is_promoted_takes_the_alias_back(
 
 
 @pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt])
-def test_whatever_ends_the_second_look_takes_the_alias_back(
+def test_a_failure_of_the_second_check_takes_the_alias_back(
     wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path, kind: type[BaseException]
 ) -> None:
     promotion, looks = wished(*BOTH), list[str]()
 
-    def files(one: Promotion) -> str:
-        looks.append(one.version)
+    def files(promotion: Promotion) -> str:
+        looks.append(promotion.version)
         if len(looks) == 2:
             raise kind
-        return one.files
+        return promotion.files
 
     with pytest.raises(kind):
         carry_out(tmp_path / "promotions", server, time.time(), change=True, files=files)
@@ -258,9 +265,9 @@ def test_whatever_ends_the_second_look_takes_the_alias_back(
 
 def _script(uri: str, name: str, version: str) -> Path:
     """The script that serves a version, in the registry."""
-    place = connect(uri).get_model_version_download_uri(name, version)
-    [found] = Path(place.removeprefix("file://")).rglob("serving.py")
-    return found
+    address = connect(uri).get_model_version_download_uri(name, version)
+    [path] = Path(address.removeprefix("file://")).rglob("serving.py")
+    return path
 
 
 def test_a_version_whose_files_were_changed_after_the_approval_never_becomes_the_champion(
@@ -295,7 +302,7 @@ class Moves:
         self._server.set_alias(name, alias, version)
 
 
-def test_a_champion_without_a_file_is_told_and_left_alone(
+def test_a_champion_without_a_file_is_reported_and_left_alone(
     wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
 ) -> None:
     promotion, client = wished(*BOTH), connect(pipeline.uri)
@@ -304,8 +311,8 @@ def test_a_champion_without_a_file_is_told_and_left_alone(
     client.create_registered_model("a\n\x1b[2Jforged")
     client.create_model_version("a\n\x1b[2Jforged", client.get_model_version(promotion.model, "1").source)
     client.set_registered_model_alias("a\n\x1b[2Jforged", CHAMPION, "1")
-    said = apply(tmp_path / "promotions", server, time.time(), change=True)
-    assert f"{promotion.model}: version 1 is the champion, and no file promotes it" in said
-    assert r"a\n\x1b[2Jforged: version 1 is the champion, and no file promotes it" in said
+    messages = apply(tmp_path / "promotions", server, time.time(), change=True)
+    assert f"{promotion.model}: version 1 is the champion, and no file promotes it" in messages
+    assert r"a\n\x1b[2Jforged: version 1 is the champion, and no file promotes it" in messages
     client.delete_registered_model("a\n\x1b[2Jforged")
     assert server.aliases(promotion.model)[CHAMPION] == "1"

@@ -23,8 +23,8 @@ def locked(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     assert path is not None
     access = os.access
 
-    def refused(asked: Path, mode: int) -> bool:  # root, who runs the tests perhaps, may write everywhere
-        return access(asked, mode) and not (mode == os.W_OK and str(asked).startswith(str(path.parent)))
+    def refused(target: Path, mode: int) -> bool:  # root, who runs the tests perhaps, may write everywhere
+        return access(target, mode) and not (mode == os.W_OK and str(target).startswith(str(path.parent)))
 
     monkeypatch.setattr(os, "access", refused)
     return pipeline
@@ -34,7 +34,7 @@ def everything(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
 
 
-def test_what_is_up_for_review_and_its_evidence_can_be_read_and_nothing_changes(locked: Pipeline) -> None:
+def test_versions_under_review_and_their_evidence_can_be_read_and_nothing_changes(locked: Pipeline) -> None:
     path = database(locked.uri)
     assert path is not None
     before = everything(path.parent)
@@ -51,11 +51,11 @@ def test_what_is_up_for_review_and_its_evidence_can_be_read_and_nothing_changes(
 
 @pytest.mark.parametrize("uri", ["http://server:5000", "sqlite:////nowhere/mlflow.db"])
 def test_other_registries_are_asked_themselves(uri: str) -> None:
-    with readable(uri) as asked:
-        assert asked == uri
+    with readable(uri) as readable_uri:
+        assert readable_uri == uri
 
 
-def test_what_cannot_be_read_either_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_registry_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mlflow.db").write_bytes(b"no database" * 100)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with (
@@ -69,13 +69,13 @@ def test_the_command_compares_with_files_and_changes_nothing(locked: Pipeline, t
     path = database(locked.uri)
     assert path is not None
     before, folder = everything(path.parent), folder_of(tmp_path / "promotions")
-    asked = ["--tracking-uri", locked.uri, "review"]
-    done = CliRunner().invoke(app, [*asked, "apply", str(folder), "--check"])
+    arguments = ["--tracking-uri", locked.uri, "review"]
+    done = CliRunner().invoke(app, [*arguments, "apply", str(folder), "--check"])
     assert (done.exit_code, done.stdout) == (0, "registry and files agree\n"), done.exception
-    listed = CliRunner().invoke(app, asked)
+    listed = CliRunner().invoke(app, arguments)
     assert locked.recipe.model_name in listed.stdout
     assert everything(path.parent) == before
-    refused = CliRunner().invoke(app, [*asked, "apply", str(folder)])
+    refused = CliRunner().invoke(app, [*arguments, "apply", str(folder)])
     assert "cannot write MLflow's database" in str(refused.exception)
 
 

@@ -27,8 +27,8 @@ from understudy.store.files import read_json
 @pytest.fixture(params=["local", "server"])
 def uri(request: pytest.FixtureRequest) -> str:
     """The local backend, which MLflow's client is asked for, and a server, which is asked over REST."""
-    found = request.getfixturevalue(request.param)
-    return found.uri if isinstance(found, Server) else str(found)
+    backend = request.getfixturevalue(request.param)
+    return backend.uri if isinstance(backend, Server) else str(backend)
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def test_points_arrive_while_training_goes_on(pipeline: Pipeline, client: Mlflow
         wait_until(lambda: nested.exists() and len(curve(client, run_id(pipeline, "teacher"))) == 1)
         assert client.get_run(run_id(pipeline, "teacher")).info.status == "RUNNING"
         append(metrics, HISTORY[1:])
-    found = client.get_run(run_id(pipeline, "teacher"))
-    assert found.info.status == "FINISHED"
-    assert curve(client, found.info.run_id) == [(point["step"], point["loss"]) for point in HISTORY]
-    assert curve(client, found.info.run_id, "images_per_second") == [(1, 500.0)]
-    assert curve(client, found.info.run_id, "memory_bytes") == [(1, 1e6)]
-    assert client.get_metric_history(found.info.run_id, "images_per_second")[0].timestamp == 10**12
+    recorded = client.get_run(run_id(pipeline, "teacher"))
+    assert recorded.info.status == "FINISHED"
+    assert curve(client, recorded.info.run_id) == [(point["step"], point["loss"]) for point in HISTORY]
+    assert curve(client, recorded.info.run_id, "images_per_second") == [(1, 500.0)]
+    assert curve(client, recorded.info.run_id, "memory_bytes") == [(1, 1e6)]
+    assert client.get_metric_history(recorded.info.run_id, "images_per_second")[0].timestamp == 10**12
 
 
 def test_a_resumed_training_sends_no_step_twice(pipeline: Pipeline, client: MlflowClient, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_resumed_training_sends_no_step_twice(pipeline: Pipeline, client: Mlfl
     assert curve(client, run_id(pipeline, "teacher")) == [(point["step"], point["loss"]) for point in HISTORY[:20]]
 
 
-def test_registering_fills_in_what_was_not_sent(pipeline: Pipeline, client: MlflowClient, tmp_path: Path) -> None:
+def test_registering_fills_in_missing_points(pipeline: Pipeline, client: MlflowClient, tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     append(metrics, HISTORY[:10])
     with recorder(pipeline).follow("distill", metrics):
@@ -128,12 +128,12 @@ def test_a_server_that_is_away_does_not_stop_a_training(make_pipeline: Callable[
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{probe.getsockname()[1]}"
-    found = recorder(make_pipeline(uri))
-    with found.follow("teacher", tmp_path / "metrics.jsonl"):
+    mlflow_recorder = recorder(make_pipeline(uri))
+    with mlflow_recorder.follow("teacher", tmp_path / "metrics.jsonl"):
         append(tmp_path / "metrics.jsonl", HISTORY)
-        wait_until(lambda: found.problem is not None)
-    assert found.problem is not None
-    assert uri in found.problem
+        wait_until(lambda: mlflow_recorder.problem is not None)
+    assert mlflow_recorder.problem is not None
+    assert uri in mlflow_recorder.problem
 
 
 @pytest.mark.parametrize("error", [UnderstudyError("away"), OSError(errno.ENOSPC, "No space left on device")])
@@ -143,28 +143,28 @@ def test_points_that_failed_are_sent_when_the_server_is_back(
     def away(*_: object, **__: object) -> None:
         raise error
 
-    found, metrics = recorder(pipeline), tmp_path / "metrics.jsonl"
-    with found.follow("teacher", metrics):
+    mlflow_recorder, metrics = recorder(pipeline), tmp_path / "metrics.jsonl"
+    with mlflow_recorder.follow("teacher", metrics):
         wait_until((pipeline.run.folder / "mlflow" / "teacher.json").exists)
         with monkeypatch.context() as patch:
             patch.setattr(type(server_at(pipeline.uri)), "log", away)
             append(metrics, HISTORY)
-            wait_until(lambda: found.problem is not None)
-    assert found.problem is None
+            wait_until(lambda: mlflow_recorder.problem is not None)
+    assert mlflow_recorder.problem is None
     assert curve(client, run_id(pipeline, "teacher")) == [(point["step"], point["loss"]) for point in HISTORY]
 
 
 def test_steps_that_race_share_one_parent(pipeline: Pipeline, client: MlflowClient) -> None:
-    found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(opened(pipeline)), name=f"{n}") for n in range(4)]
+    run_ids: list[str] = []
+    threads = [threading.Thread(target=lambda: run_ids.append(opened(pipeline)), name=f"{n}") for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 4
-    assert len(set(found)) == 1
-    place = client.get_run(found[0]).info.experiment_id
-    assert len(client.search_runs([place])) == 1
+    assert len(run_ids) == 4
+    assert len(set(run_ids)) == 1
+    experiment = client.get_run(run_ids[0]).info.experiment_id
+    assert len(client.search_runs([experiment])) == 1
 
 
 def test_a_run_that_was_made_but_not_written_down_is_found_again(pipeline: Pipeline, client: MlflowClient) -> None:
@@ -218,7 +218,7 @@ def test_long_parameters_are_cut(make_pipeline: Callable[..., Pipeline], uri: st
     assert len(params["teacher.model.config.note"]) == 6000
 
 
-def test_a_server_is_told_without_importing_mlflow(server: Server, tmp_path: Path) -> None:
+def test_a_server_is_written_to_without_importing_mlflow(server: Server, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
         "from tests.registry.submitted import Pipeline; from understudy.registry.recorder import Recorder\n"
@@ -233,18 +233,18 @@ def test_a_server_is_told_without_importing_mlflow(server: Server, tmp_path: Pat
 
 def test_an_experiment_that_was_deleted_is_named(uri: str, client: MlflowClient, tmp_path: Path) -> None:
     name = f"gone-{tmp_path.name}"
-    made = server_at(uri).experiment(name)
-    assert server_at(uri).experiment(name) == made
-    client.delete_experiment(made)
+    experiment = server_at(uri).experiment(name)
+    assert server_at(uri).experiment(name) == experiment
+    client.delete_experiment(experiment)
     with pytest.raises(UnderstudyError, match=f"the experiment {name} was deleted; restore it there"):
         server_at(uri).experiment(name)
 
 
-def test_a_long_curve_is_known_whole(pipeline: Pipeline) -> None:
-    server, made = server_at(pipeline.uri), opened(pipeline, "teacher")
+def test_a_long_curve_is_read_completely(pipeline: Pipeline) -> None:
+    server, opened_run = server_at(pipeline.uri), opened(pipeline, "teacher")
     for start in range(0, 26_000, 1000):
-        server.log(made, [Value("loss", 1.0, 10**12 + step, step) for step in range(start, start + 1000)])
-    assert server.steps(made) == set(range(26_000)), "MLflow answers in pages of 25,000"
+        server.log(opened_run, [Value("loss", 1.0, 10**12 + step, step) for step in range(start, start + 1000)])
+    assert server.steps(opened_run) == set(range(26_000)), "MLflow answers in pages of 25,000"
 
 
 def test_a_watcher_that_has_to_go_leaves_the_runs_to_the_next_one(
@@ -261,20 +261,20 @@ def test_a_watcher_that_has_to_go_leaves_the_runs_to_the_next_one(
     assert {client.get_run(run).info.status for run in (parent, run_id(pipeline, "teacher"))} == {"RUNNING"}
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("exists", [True, False])
 def test_a_run_lies_below_the_one_that_kfp_s_own_mlflow_has_for_the_pipeline(
-    pipeline: Pipeline, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, known: bool
+    pipeline: Pipeline, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, exists: bool
 ) -> None:
     """KFP's plug-in makes a run for the pipeline, one below it for each task, and names the task's to the task."""
     name = f"kfp-{pipeline.recipe.experiment}"
     experiment = client.create_experiment(name)
     outer = client.create_run(experiment).info.run_id
     task = client.create_run(experiment, tags={"mlflow.parentRunId": outer}).info.run_id
-    monkeypatch.setenv("MLFLOW_RUN_ID", task if known else "0" * 32)
+    monkeypatch.setenv("MLFLOW_RUN_ID", task if exists else "0" * 32)
     parent, nested = opened(pipeline), opened(pipeline, "teacher")
-    found = client.get_run(parent)
-    assert found.data.tags.get("mlflow.parentRunId") == (outer if known else None)
-    assert (found.info.experiment_id == experiment) == known, "MLflow shows a tree within an experiment"
+    parent_run = client.get_run(parent)
+    assert parent_run.data.tags.get("mlflow.parentRunId") == (outer if exists else None)
+    assert (parent_run.info.experiment_id == experiment) == exists, "MLflow shows a tree within an experiment"
     below = client.get_run(nested)
     assert below.data.tags["mlflow.parentRunId"] == parent
-    assert below.info.experiment_id == found.info.experiment_id
+    assert below.info.experiment_id == parent_run.info.experiment_id

@@ -37,50 +37,50 @@ def curve(client: MlflowClient, run_id: str, key: str = "loss") -> list[tuple[in
     return sorted((metric.step, metric.value) for metric in client.get_metric_history(run_id, key))
 
 
-def folders(client: MlflowClient, made: Registration) -> set[Path]:
+def folders(client: MlflowClient, registration: Registration) -> set[Path]:
     """Of logged models, where this one's is."""
-    source = client.get_model_version(made.name, str(made.version)).source
+    source = client.get_model_version(registration.name, str(registration.version)).source
     location = client.get_logged_model(source.removeprefix("models:/")).artifact_location
     return set(Path(location.removeprefix("file://")).parents[1].iterdir())
 
 
 def test_an_approved_student_becomes_the_challenger_with_its_lineage(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    version = client.get_model_version_by_alias(made.name, "challenger")
-    assert str(version.version) == made.version == "1"
+    registration = pipeline.register()
+    version = client.get_model_version_by_alias(registration.name, "challenger")
+    assert str(version.version) == registration.version == "1"
     digest = pipeline.model(b"student", HISTORY)
     assert version.tags["understudy.digest"] == digest
     assert version.tags["understudy.teacher"] == pipeline.model(b"teacher", HISTORY)
     assert version.tags["understudy.run"] == pipeline.run.id
     assert version.tags["verdict"] == "approved"
     assert version.tags["student.accuracy"] == "0.975"
-    assert version.run_id == made.parent_run_id
+    assert version.run_id == registration.parent_run_id
     assert "accuracy is 0.010 below" in version.description
     assert "| accuracy | 0.975 [0.96, 0.99] |" in version.description
-    assert is_registered(pipeline.uri, made, digest)
-    assert not is_registered(pipeline.uri, made, "another digest")
-    assert champion(pipeline.uri, made.name) is None
+    assert is_registered(pipeline.uri, registration, digest)
+    assert not is_registered(pipeline.uri, registration, "another digest")
+    assert champion(pipeline.uri, registration.name) is None
 
 
-def test_the_parent_run_holds_recipe_evidence_and_verdict(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    parent = client.get_run(made.parent_run_id)
+def test_the_parent_run_has_recipe_evidence_and_verdict(pipeline: Pipeline, client: MlflowClient) -> None:
+    registration = pipeline.register()
+    parent = client.get_run(registration.parent_run_id)
     assert parent.info.status == "FINISHED"
     assert parent.data.params["student.distill.logits.temperature"] == "2.0"
     assert parent.data.metrics["teacher.accuracy"] == 0.975
     assert parent.data.tags["verdict"] == "approved"
-    artifacts = {artifact.path for artifact in client.list_artifacts(made.parent_run_id)}
+    artifacts = {artifact.path for artifact in client.list_artifacts(registration.parent_run_id)}
     assert artifacts == {"measures.json", "verdict.json", "report.html", "plots", "recipe.yaml", "served.json"}
 
 
 def test_the_run_is_described_and_its_data_set_linked(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    run = client.get_run(made.parent_run_id)
+    registration = pipeline.register()
+    run = client.get_run(registration.parent_run_id)
     note = run.data.tags["mlflow.note.content"]
     assert note.startswith("Recipe **digits**, image-classification: the student vit learns from the teacher vit.")
     assert "| accuracy | 0.975 [0.96, 0.99] |" in note
     assert "The student passed the gate on 360 examples" in note
-    assert f"Registered as {made.name} version 1." in note
+    assert f"Registered as {registration.name} version 1." in note
     (linked,) = run.inputs.dataset_inputs
     assert (linked.dataset.name, linked.dataset.digest, linked.dataset.source_type) == ("digits", "e" * 36, "digits")
     assert json.loads(linked.dataset.profile)["counts"] == {"train": 4, "validation": 0, "test": 2}
@@ -90,9 +90,9 @@ def test_the_run_is_described_and_its_data_set_linked(pipeline: Pipeline, client
         assert [(tag.key, tag.value) for tag in linked.tags] == [("mlflow.data.context", context)]
 
 
-def test_a_rejected_students_run_says_so(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register(approved=False)
-    note = client.get_run(made.parent_run_id).data.tags["mlflow.note.content"]
+def test_the_note_of_a_rejected_students_run_gives_the_verdict(pipeline: Pipeline, client: MlflowClient) -> None:
+    registration = pipeline.register(approved=False)
+    note = client.get_run(registration.parent_run_id).data.tags["mlflow.note.content"]
     assert "did not pass" in note
     assert "Not registered." in note
 
@@ -126,20 +126,20 @@ def test_registering_again_after_a_crash_makes_nothing_twice(
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError("crash")
 
-    for place in ("create_registered_model", "create_model_version", "set_registered_model_alias"):
+    for method in ("create_registered_model", "create_model_version", "set_registered_model_alias"):
         with monkeypatch.context() as patch:
-            patch.setattr(MlflowClient, place, crash)
+            patch.setattr(MlflowClient, method, crash)
             with pytest.raises(RuntimeError, match="crash"):
                 pipeline.register()
-    made = pipeline.register()
+    registration = pipeline.register()
     again = pipeline.register()
-    assert again == made
-    assert len(client.search_model_versions(f"name = '{made.name}'")) == 1
-    experiment = client.get_run(made.parent_run_id).info.experiment_id
+    assert again == registration
+    assert len(client.search_model_versions(f"name = '{registration.name}'")) == 1
+    experiment = client.get_run(registration.parent_run_id).info.experiment_id
     assert len(client.search_logged_models([experiment])) == 1
     assert len(client.search_runs([experiment])) == 5
     assert curve(client, nested(client, pipeline, "distill")) == [(p["step"], p["loss"]) for p in HISTORY]
-    assert len(client.get_metric_history(made.parent_run_id, "student.accuracy")) == 1
+    assert len(client.get_metric_history(registration.parent_run_id, "student.accuracy")) == 1
 
 
 def test_of_an_upload_that_broke_off_nothing_is_left_here(
@@ -148,27 +148,27 @@ def test_of_an_upload_that_broke_off_nothing_is_left_here(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    kept, run = pipeline.register(), pipeline.new_run()
-    before = folders(client, kept)
+    earlier, run = pipeline.register(), pipeline.new_run()
+    before = folders(client, earlier)
     begun = set(before)
     for _ in range(3):
         with monkeypatch.context() as patch:
             patch.setattr(new_version, "send_model", full)
             with pytest.raises(UnderstudyError, match="the disk is full"):
                 pipeline.register(run=run, weights=b"another student")
-        begun |= folders(client, kept)
-        assert len(folders(client, kept)) == len(before) + 1
+        begun |= folders(client, earlier)
+        assert len(folders(client, earlier)) == len(before) + 1
     pipeline.register(run=run, weights=b"another student")
     assert len(begun) == len(before) + 3
-    assert len(folders(client, kept)) == len(before) + 1
-    assert before < folders(client, kept)
+    assert len(folders(client, earlier)) == len(before) + 1
+    assert before < folders(client, earlier)
 
 
 def test_the_challenger_moves_to_the_next_approved_student(pipeline: Pipeline, client: MlflowClient) -> None:
     pipeline.register()
-    made = pipeline.register(run=pipeline.new_run(), weights=b"better student")
-    assert server_at(pipeline.uri).aliases(made.name) == {"challenger": made.version}
-    assert made.version == "2"
+    registration = pipeline.register(run=pipeline.new_run(), weights=b"better student")
+    assert server_at(pipeline.uri).aliases(registration.name) == {"challenger": registration.version}
+    assert registration.version == "2"
 
 
 def test_an_old_student_that_is_registered_again_takes_no_alias_from_a_newer_version(
@@ -248,24 +248,24 @@ def test_a_model_that_cannot_be_served_alone_is_refused(pipeline: Pipeline) -> N
         pyfunc.write(pipeline.run.folder / "version", folder, None, Evaluate())
 
 
-def test_a_control_is_registered_as_what_it_is(tmp_path: Path, local: str, client: MlflowClient) -> None:
+def test_a_control_is_registered_as_a_control(tmp_path: Path, local: str, client: MlflowClient) -> None:
     """Name, tags, files and evidence: nobody takes it for a distilled student, nor for a version of that one's name."""
     pipeline = Pipeline(tmp_path / "control", local, {**RECIPE, "register": {"control": True}})
-    made = pipeline.register()
-    assert (made.name, made.candidate) == ("digits-control", "control")
+    registration = pipeline.register()
+    assert (registration.name, registration.candidate) == ("digits-control", "control")
     version = client.get_model_version_by_alias("digits-control", "challenger")
     assert version.tags["understudy.candidate"] == "control"
     assert version.tags["understudy.digest"] == pipeline.model(b"control", HISTORY)
     assert version.description.startswith("The control passed the gate")
     assert client.get_logged_model(version.source.removeprefix("models:/")).name == "control"
-    found = review(local, "digits-control")
-    assert found.verdict["candidate"] == "control"
+    shown = review(local, "digits-control")
+    assert shown.verdict["candidate"] == "control"
 
 
 def test_the_recovered_share_is_a_metric_and_a_tag(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    assert client.get_run(made.parent_run_id).data.metrics["recovered_share"] == 0.5
-    version = client.get_model_version(made.name, str(made.version))
+    registration = pipeline.register()
+    assert client.get_run(registration.parent_run_id).data.metrics["recovered_share"] == 0.5
+    version = client.get_model_version(registration.name, str(registration.version))
     assert version.tags["recovered"] == "the student recovered 50 % of the gap between control and teacher"
     assert "The student recovered 50 % of the gap" in version.description
     assert version.tags["understudy.candidate"] == "student"

@@ -54,30 +54,28 @@ def answers(home: Path, version: str) -> list[str]:
 
 def locations(database: Path) -> set[str]:
     connection = sqlite3.connect(database)
-    found = {
+    values = {
         location for table, column in LOCATIONS for (location,) in connection.execute(f"SELECT {column} FROM {table}")
     }
     connection.close()
-    return {location for location in found if location and not location.startswith("models:/")}
+    return {location for location in values if location and not location.startswith("models:/")}
 
 
 def state(folder: Path) -> dict[str, str]:
     return {str(path): sha256(path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_home_that_was_moved_finds_its_versions_and_makes_nothing_at_its_old_place(
-    home: Path, tmp_path: Path
-) -> None:
-    said, moved = answers(home, "1"), tmp_path / "elsewhere" / "b"
+def test_a_moved_home_reads_its_versions_and_creates_nothing_at_its_old_path(home: Path, tmp_path: Path) -> None:
+    before, moved = answers(home, "1"), tmp_path / "elsewhere" / "b"
     moved.parent.mkdir()
     home.rename(moved)
-    assert answers(moved, "1") == said
+    assert answers(moved, "1") == before
     again = pipeline_in(moved)
-    made = again.register(weights=b"another student")
-    assert made.version == "2"
-    here = location_beside(moved / "mlflow.db")
-    assert all(location.startswith(here) for location in locations(moved / "mlflow.db"))
-    assert (moved / "mlartifacts" / made.parent_run_id).is_dir()
+    registration = again.register(weights=b"another student")
+    assert registration.version == "2"
+    prefix = location_beside(moved / "mlflow.db")
+    assert all(location.startswith(prefix) for location in locations(moved / "mlflow.db"))
+    assert (moved / "mlartifacts" / registration.parent_run_id).is_dir()
     assert not home.exists()
 
 
@@ -90,9 +88,9 @@ def test_a_copy_leaves_the_original_as_it_was(home: Path, tmp_path: Path) -> Non
     assert not [location for location in locations(copy / "mlflow.db") if "a%20home" in location]
 
 
-def test_a_moved_home_keeps_its_champion_and_knows_what_gc_must_keep(home: Path, tmp_path: Path) -> None:
+def test_a_moved_home_keeps_its_champion_and_the_digests_that_gc_needs(home: Path, tmp_path: Path) -> None:
     connect(tracking_uri(home, None)).set_registered_model_alias("digits", "champion", "1")
-    kept = registered_digests(tracking_uri(home, None))
+    registered = registered_digests(tracking_uri(home, None))
     home = home.rename(tmp_path / "b")
     pipeline, uri = pipeline_in(home), tracking_uri(home, None)
     champion = champion_of(uri, "digits")
@@ -100,7 +98,7 @@ def test_a_moved_home_keeps_its_champion_and_knows_what_gc_must_keep(home: Path,
     (tmp_path / "fetched").mkdir()
     fetch(uri, champion, tmp_path / "fetched")
     assert (tmp_path / "fetched" / "model.safetensors").exists()
-    assert needed_digests(tracking_uri(tmp_path / "other", None), home, pipeline.store.servers) == kept
+    assert needed_digests(tracking_uri(tmp_path / "other", None), home, pipeline.store.servers) == registered
 
 
 def test_processes_that_find_a_moved_home_at_once_rewrite_it_once(home: Path, tmp_path: Path) -> None:
@@ -110,8 +108,8 @@ def test_processes_that_find_a_moved_home_at_once_rewrite_it_once(home: Path, tm
         thread.start()
     for thread in threads:
         thread.join()
-    here, once = location_beside(database), database.read_bytes()
-    assert {location.partition("/mlartifacts")[0] for location in locations(database)} == {here.rpartition("/")[0]}
+    location, once = location_beside(database), database.read_bytes()
+    assert {location.partition("/mlartifacts")[0] for location in locations(database)} == {location.rpartition("/")[0]}
     relocate(database)
     assert database.read_bytes() == once
 
@@ -129,15 +127,15 @@ def test_a_database_without_its_artifacts_is_refused_and_left_as_it_is(home: Pat
     assert len(answers(moved.parent, "1")) == 2
 
 
-def test_a_copy_that_was_made_while_a_run_trained_is_not_refused_for_what_the_run_logged_since(tmp_path: Path) -> None:
+def test_a_copy_from_a_running_training_is_accepted_despite_later_logs(tmp_path: Path) -> None:
     original, copy, database = tmp_path / "a", tmp_path / "b", tmp_path / "b" / "mlflow.db"
     server = mlflow_at(tracking_uri(original, None))
     run = server.make_run(server.experiment("digits"), 0, {}, "run")
     shutil.copytree(original, copy)
     server.client.log_text(run, "logged since", "report.html")
     relocate(database)
-    here = location_beside(database)
-    assert all(location.startswith(here) for location in locations(database))
+    prefix = location_beside(database)
+    assert all(location.startswith(prefix) for location in locations(database))
     assert not (copy / "mlartifacts").exists()
 
 
@@ -153,7 +151,7 @@ def test_a_database_whose_ended_run_left_its_artifacts_behind_is_refused(tmp_pat
         relocate(copy / "mlflow.db")
 
 
-def test_a_home_in_whose_old_place_a_file_lies_by_now_is_moved(home: Path, tmp_path: Path) -> None:
+def test_a_home_is_moved_although_its_old_path_has_a_file_by_now(home: Path, tmp_path: Path) -> None:
     database = home.rename(tmp_path / "b") / "mlflow.db"
     home.write_text("no home")
     relocate(database)
@@ -174,16 +172,18 @@ def test_an_experiment_that_was_put_elsewhere_on_purpose_stays_there(home: Path,
     assert connect(tracking_uri(home, None)).get_experiment_by_name("own").artifact_location == str(tmp_path / "own")
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/team/mlartifacts", "file:///data/team/mlartifacts"])
-def test_an_experiment_at_another_place_of_that_name_stays_there(home: Path, tmp_path: Path, place: str) -> None:
-    connect(tracking_uri(home, None)).create_experiment("team", artifact_location=place)
+@pytest.mark.parametrize("other_location", ["s3://bucket/team/mlartifacts", "file:///data/team/mlartifacts"])
+def test_an_experiment_at_another_path_of_that_name_stays_there(
+    home: Path, tmp_path: Path, other_location: str
+) -> None:
+    connect(tracking_uri(home, None)).create_experiment("team", artifact_location=other_location)
     before = (home / "mlflow.db").read_bytes()
     relocate(home / "mlflow.db")
     assert (home / "mlflow.db").read_bytes() == before
     database = home.rename(tmp_path / "b") / "mlflow.db"
     relocate(database)
-    here = location_beside(database)
-    assert {location for location in locations(database) if not location.startswith(here)} == {place}
+    prefix = location_beside(database)
+    assert {location for location in locations(database) if not location.startswith(prefix)} == {other_location}
 
 
 def test_a_home_whose_default_experiment_lies_anywhere_is_found_by_its_other_experiments(
@@ -196,9 +196,9 @@ def test_a_home_whose_default_experiment_lies_anywhere_is_found_by_its_other_exp
     database = home.rename(tmp_path / "b") / "mlflow.db"
     relocate(database)
     assert len(answers(tmp_path / "b", "1")) == 2
-    here = location_beside(database)
-    left = {location for location in locations(database) if not location.startswith(here)}
-    assert left == {"/anywhere/mlruns/0", "s3://bucket/team/mlartifacts"}
+    prefix = location_beside(database)
+    unmoved = {location for location in locations(database) if not location.startswith(prefix)}
+    assert unmoved == {"/anywhere/mlruns/0", "s3://bucket/team/mlartifacts"}
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

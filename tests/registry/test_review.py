@@ -20,34 +20,34 @@ def reviewed(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
-def test_a_review_shows_the_evidence_and_what_is_otherwise_than_in_the_champion(reviewed: Pipeline) -> None:
+def test_a_review_shows_the_evidence_and_the_differences_from_the_champion(reviewed: Pipeline) -> None:
     name = reviewed.recipe.model_name
-    found = review(reviewed.uri, name)
-    assert (found.version.number, found.champion and found.champion.number) == ("2", "1")
-    said = found.text()
-    assert f"# {name}, version 2, against version 1, the champion" in said
-    assert f"digest {found.version.tags['understudy.digest']}" in said
-    assert "0.975 [0.96, 0.99]" in said, "metrics with their intervals"
-    assert "**quality-against-teacher**" in said
-    assert "- data: the same" in said
-    assert "- teacher: the same" in said
-    assert [line for line in found.recipe if line[0] in "+-"][2:] == ["-seed: 0", "+seed: 5"]
-    facts = found.facts()
-    assert (facts["champion"], facts["digest"], facts["lineage"]["data"]) == ("1", found.digest, 2 * ["e" * 64])
+    shown = review(reviewed.uri, name)
+    assert (shown.version.number, shown.champion and shown.champion.number) == ("2", "1")
+    text = shown.text()
+    assert f"# {name}, version 2, against version 1, the champion" in text
+    assert f"digest {shown.version.tags['understudy.digest']}" in text
+    assert "0.975 [0.96, 0.99]" in text, "metrics with their intervals"
+    assert "**quality-against-teacher**" in text
+    assert "- data: the same" in text
+    assert "- teacher: the same" in text
+    assert [line for line in shown.recipe if line[0] in "+-"][2:] == ["-seed: 0", "+seed: 5"]
+    facts = shown.facts()
+    assert (facts["champion"], facts["digest"], facts["lineage"]["data"]) == ("1", shown.digest, 2 * ["e" * 64])
 
 
 def test_a_first_version_is_against_nobody(pipeline: Pipeline) -> None:
-    made = pipeline.register()
-    found = review(pipeline.uri, made.name, "1")
-    assert "against no champion: it would be the first" in found.text()
-    assert "What is otherwise" not in found.text()
+    registration = pipeline.register()
+    shown = review(pipeline.uri, registration.name, "1")
+    assert "against no champion: it would be the first" in shown.text()
+    assert "What is otherwise" not in shown.text()
 
 
-def test_the_champion_itself_is_said_to_be_it(reviewed: Pipeline) -> None:
+def test_a_review_of_the_champion_calls_it_the_champion(reviewed: Pipeline) -> None:
     name = reviewed.recipe.model_name
-    said = review(reviewed.uri, name, "1").text()
-    assert said.startswith(f"# {name}, version 1, the champion\n")
-    assert "What is otherwise" not in said
+    text = review(reviewed.uri, name, "1").text()
+    assert text.startswith(f"# {name}, version 1, the champion\n")
+    assert "What is otherwise" not in text
 
 
 def test_challengers_are_listed_beside_their_champions(reviewed: Pipeline) -> None:
@@ -59,7 +59,7 @@ def test_challengers_are_listed_beside_their_champions(reviewed: Pipeline) -> No
     assert up_for_review(reviewed.uri, name) == []
 
 
-def test_what_cannot_be_reviewed_is_said(reviewed: Pipeline) -> None:
+def test_a_version_that_cannot_be_reviewed_is_an_error(reviewed: Pipeline) -> None:
     name = reviewed.recipe.model_name
     with pytest.raises(InputError, match="the registry has no version 9;"):
         review(reviewed.uri, name, "9")
@@ -74,8 +74,8 @@ def test_what_cannot_be_reviewed_is_said(reviewed: Pipeline) -> None:
 
 def test_evidence_of_other_files_is_refused(reviewed: Pipeline) -> None:
     name, client = reviewed.recipe.model_name, connect(reviewed.uri)
-    good = client.get_model_version(name, "1")
-    client.create_model_version(name, good.source, run_id=good.run_id, tags={"understudy.digest": "e" * 64})
+    first = client.get_model_version(name, "1")
+    client.create_model_version(name, first.source, run_id=first.run_id, tags={"understudy.digest": "e" * 64})
     with pytest.raises(
         InputError, match=f"is of other files .* than the version's .{'e' * 64}.; it cannot be reviewed"
     ):
@@ -95,9 +95,9 @@ def test_evidence_that_is_none_is_refused_in_words(reviewed: Pipeline, text: str
 def test_no_text_of_a_run_speaks_to_the_terminal(reviewed: Pipeline) -> None:
     name, client = reviewed.recipe.model_name, connect(reviewed.uri)
     client.log_text(client.get_model_version(name, "2").run_id, "name: \x1b[2J\n", "recipe.yaml")
-    found = review(reviewed.uri, name)
-    assert r"\x1b[2J" in found.text()
-    verdict: Any = {**found.verdict, "cautions": ["a\nforged line"]}
-    named = replace(found, version=replace(found.version, name="a\nforged line"), verdict=verdict)
+    shown = review(reviewed.uri, name)
+    assert r"\x1b[2J" in shown.text()
+    verdict: Any = {**shown.verdict, "cautions": ["a\nforged line"]}
+    named = replace(shown, version=replace(shown.version, name="a\nforged line"), verdict=verdict)
     assert "# a\\nforged line, version 2" in named.text()
     assert "**a\\nforged line**" in named.text()

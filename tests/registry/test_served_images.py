@@ -1,4 +1,4 @@
-"""What a registered image classifier takes: photos of any size, bytes or base64, and pixels."""
+"""Inputs of a registered image classifier: photos of any size, bytes or base64, and pixels."""
 
 import base64
 import io
@@ -54,8 +54,8 @@ def photo() -> bytes:
 def test_a_photo_is_prepared_as_for_training(model: Any, photo: bytes) -> None:
     expected = model.predict(pixels(photo, 8, 1)[np.newaxis])
     text = base64.encodebytes(photo).decode()
-    for given in (np.array([photo], object), pd.DataFrame({"image": [photo]}), pd.DataFrame({"image": [text]})):
-        pd.testing.assert_frame_equal(model.predict(given), expected)
+    for model_input in (np.array([photo], object), pd.DataFrame({"image": [photo]}), pd.DataFrame({"image": [text]})):
+        pd.testing.assert_frame_equal(model.predict(model_input), expected)
 
 
 def test_pixels_may_be_numbers_of_any_width(model: Any) -> None:
@@ -63,11 +63,11 @@ def test_pixels_may_be_numbers_of_any_width(model: Any) -> None:
     pd.testing.assert_frame_equal(model.predict(grey), model.predict(grey.astype(np.int64)))
 
 
-@pytest.mark.parametrize("given", [np.array([], object), np.zeros((0, 1, 8, 8), np.uint8)])
-def test_no_images_have_no_rows(model: Any, given: Any) -> None:
-    found = model.predict(given)
-    assert len(found) == 0
-    assert list(found.columns) == ["label", "probability", "probabilities"]
+@pytest.mark.parametrize("model_input", [np.array([], object), np.zeros((0, 1, 8, 8), np.uint8)])
+def test_no_images_have_no_rows(model: Any, model_input: Any) -> None:
+    predictions = model.predict(model_input)
+    assert len(predictions) == 0
+    assert list(predictions.columns) == ["label", "probability", "probabilities"]
 
 
 def ragged() -> Any:
@@ -78,7 +78,7 @@ def ragged() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("model_input", "words"),
     [
         (np.array(["no base!"], object), "image 0: it is text and not base64"),
         (np.array([b"no image"], object), r"image 0: cannot be decoded as an image \(it is none of AVIF, BMP, "),
@@ -90,9 +90,9 @@ def ragged() -> Any:
         (ragged(), r"of shape \(N, 1, 8, 8\); these are rows of different lengths"),
     ],
 )
-def test_what_is_no_image_is_named(model: Any, given: Any, words: str) -> None:
+def test_invalid_images_are_named(model: Any, model_input: Any, words: str) -> None:
     with pytest.raises(MlflowException, match=words):
-        model.predict(given)
+        model.predict(model_input)
 
 
 def test_the_example_is_a_request_in_json(model: Any) -> None:
@@ -108,8 +108,8 @@ def served(home: Path, tmp_path: Path) -> Iterator[str]:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", "models:/digits@challenger"]
     command += ["--env-manager", "local", "--port", address.partition(":")[2]]
-    found = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # MLflow looks for uvicorn there
-    environment = {**os.environ, "PATH": found, "MLFLOW_TRACKING_URI": tracking_uri(home, None)}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # MLflow looks for uvicorn there
+    environment = {**os.environ, "PATH": path, "MLFLOW_TRACKING_URI": tracking_uri(home, None)}
     environment |= {"MLFLOW_DISABLE_TELEMETRY": "true"}
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -137,10 +137,10 @@ def ask(address: str, **content: Any) -> list[list[float]]:
 def test_mlflow_serves_a_version_of_the_local_registry(model: Any, photo: bytes, served: str) -> None:
     (expected,) = model.predict(np.array([photo], object))["probabilities"]
     text = base64.b64encode(photo).decode()
-    asked = ask(served, inputs=[text, text])
-    asked += ask(served, dataframe_records=[{"image": text}])
-    asked += ask(served, inputs=pixels(photo, 8, 1)[np.newaxis].tolist())
-    np.testing.assert_allclose(asked, [expected] * 4, rtol=1e-5)
+    probabilities = ask(served, inputs=[text, text])
+    probabilities += ask(served, dataframe_records=[{"image": text}])
+    probabilities += ask(served, inputs=pixels(photo, 8, 1)[np.newaxis].tolist())
+    np.testing.assert_allclose(probabilities, [expected] * 4, rtol=1e-5)
     with pytest.raises(HTTPError) as refused:
         ask(served, inputs=["no base!"])
     assert refused.value.code == 400

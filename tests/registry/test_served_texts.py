@@ -1,4 +1,4 @@
-"""What a registered language model says of a text is what was measured of it."""
+"""A registered language model's results for a text are those of the evaluation."""
 
 import json
 import math
@@ -49,15 +49,15 @@ def model(folder: Path, tokenizer: Any, padding: int, **about: Any) -> Path:
 
 def measured(folder: Path, tokenizer: Any, scratch: Path, stride: int, first: int = 0) -> list[float]:
     """Bits per byte of each text, as the evaluation has them."""
-    found = [[*encoded.ids, 0] for encoded in tokenizer.encode_batch(TEXTS, add_special_tokens=False)]
-    np.save(scratch / "test.tokens.npy", np.concatenate(found).astype(np.uint16))
-    np.save(scratch / "test.offsets.npy", np.cumsum([0, *map(len, found)]))
+    token_ids = [[*encoded.ids, 0] for encoded in tokenizer.encode_batch(TEXTS, add_special_tokens=False)]
+    np.save(scratch / "test.tokens.npy", np.concatenate(token_ids).astype(np.uint16))
+    np.save(scratch / "test.offsets.npy", np.cumsum([0, *map(len, token_ids)]))
     np.save(scratch / "test.bytes.npy", np.array([len(text.encode()) for text in TEXTS]))
     nats = np.zeros(len(TEXTS))
     with torch.no_grad():
         for batch in Documents(scratch, LENGTH, first, stride).batches(4):
-            one = predicted(loaded(folder), batch, torch.device("cpu"))
-            np.add.at(nats, one.examples, one.nll)
+            results = predicted(loaded(folder), batch, torch.device("cpu"))
+            np.add.at(nats, results.examples, results.nll)
     return [float(n) / math.log(2) / max(len(text.encode()), 1) for n, text in zip(nats, TEXTS, strict=True)]
 
 
@@ -73,14 +73,16 @@ def test_a_text_is_served_as_it_was_measured(tmp_path: Path, local: str, padding
     pipeline.register(student=pipeline.adopt(saved))
     connect(local)
     served = mlflow.pyfunc.load_model(f"models:/{recipe['name']}@challenger")
-    found = served.predict(pd.DataFrame({"text": TEXTS}), params={"max_new_tokens": 8})
-    np.testing.assert_allclose(found["bits_per_byte"], measured(saved, tokenizer, tmp_path, stride, bos), rtol=1e-5)
-    kept = tokenizers.vocabulary_size(tokenizer)
+    predictions = served.predict(pd.DataFrame({"text": TEXTS}), params={"max_new_tokens": 8})
+    np.testing.assert_allclose(
+        predictions["bits_per_byte"], measured(saved, tokenizer, tmp_path, stride, bos), rtol=1e-5
+    )
+    vocabulary = tokenizers.vocabulary_size(tokenizer)
     net = loaded(saved)
     with torch.no_grad():
         logits = net(torch.tensor([[bos]])).logits[0, -1]
-    assert logits.shape == (kept,)
-    assert found["completion"][4].startswith(tokenizer.decode([int(logits.argmax())]))
+    assert logits.shape == (vocabulary,)
+    assert predictions["completion"][4].startswith(tokenizer.decode([int(logits.argmax())]))
 
 
 @pytest.mark.parametrize("harm", ["flip", "add", "remove", "manifest gone", "manifest"])

@@ -1,4 +1,4 @@
-"""Where the server is, and what is said of one that cannot be used."""
+"""Where the server is, and the errors about one that cannot be used."""
 
 import socket
 import time
@@ -85,23 +85,23 @@ def test_a_http_server_keeps_versions_and_never_sees_credentials(
 ) -> None:
     secret = server.uri.replace("http://", "http://me:topsecret@")
     pipeline = make_pipeline(secret)
-    made = pipeline.register()
-    assert made.version == "1"
-    assert made.url.startswith(f"{server.uri}/#/experiments/")
+    registration = pipeline.register()
+    assert registration.version == "1"
+    assert registration.url.startswith(f"{server.uri}/#/experiments/")
     assert server_at(secret).aliases("digits") == {"challenger": "1"}
     digest = pipeline.model(b"student", _history())
-    assert is_registered(secret, made, digest)
+    assert is_registered(secret, registration, digest)
     assert champion(secret, "digits") is None
     assert champion(secret, "unheard of") is None
     rejected = pipeline.register(run=pipeline.new_run(), approved=False, weights=b"weak")
     assert is_registered(secret, rejected, "")
-    said = capfd.readouterr()
+    output = capfd.readouterr()
     written = b"".join(
         path.read_bytes() for path in pipeline.run.folder.rglob("*") if path.name != "run.json" and path.is_file()
     )
-    kept = b"".join(path.read_bytes() for path in _files(server))
-    assert "topsecret" not in said.out + said.err
-    assert b"topsecret" not in written + kept
+    files = b"".join(path.read_bytes() for path in _files(server))
+    assert "topsecret" not in output.out + output.err
+    assert b"topsecret" not in written + files
     server.stop()
     began = time.monotonic()
     with pytest.raises(UnderstudyError, match="MLflow cannot be used") as caught:

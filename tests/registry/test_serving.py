@@ -155,15 +155,15 @@ def text_answers(model: Path) -> dict[str, list[Any]]:
     from tokenizers import Tokenizer
 
     net, tokenizer = loaded(model), Tokenizer.from_file(str(model / "tokenizer.json"))
-    found: dict[str, list[Any]] = {"completion": [], "bits_per_byte": []}
+    expected: dict[str, list[Any]] = {"completion": [], "bits_per_byte": []}
     for text in ("Return the value of the value.", "of"):
         tokens = [0, *tokenizer.encode(text).ids, 0]
         bits = 0.0
-        for place in range(1, len(tokens)):
-            window = tokens[(place - 1) // 8 * 8 : place]
+        for position in range(1, len(tokens)):
+            window = tokens[(position - 1) // 8 * 8 : position]
             with torch.inference_mode():
                 bits -= float(
-                    net(torch.tensor([window])).logits[0, -1].double().log_softmax(-1)[tokens[place]]
+                    net(torch.tensor([window])).logits[0, -1].double().log_softmax(-1)[tokens[position]]
                 ) / np.log(2)
         sequence = tokens[:-1]
         for _ in range(5):
@@ -172,25 +172,25 @@ def text_answers(model: Path) -> dict[str, list[Any]]:
             if following == 0:
                 break
             sequence.append(following)
-        found["completion"].append(tokenizer.decode(sequence[len(tokens) - 1 :]))
-        found["bits_per_byte"].append(bits / len(text.encode()))
-    return found
+        expected["completion"].append(tokenizer.decode(sequence[len(tokens) - 1 :]))
+        expected["bits_per_byte"].append(bits / len(text.encode()))
+    return expected
 
 
 def fresh_environment(folder: Path, uri: str, names: list[str]) -> Path:
-    """A virtual environment with what the versions say they need, out of uv's cache where it has it."""
+    """A virtual environment with the versions' requirements, from uv's cache if it has them."""
     from mlflow.artifacts import download_artifacts
 
     uv = str(Path(sys.executable).with_name("uv"))
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)], check=True)
-    wanted: list[str] = []
+    requirements: list[str] = []
     for name in names:
         (folder / name).mkdir()
         fetched = download_artifacts(
             f"models:/{name}@challenger/requirements.txt", tracking_uri=uri, dst_path=str(folder / name)
         )
-        wanted += ["-r", fetched]
-    install = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *wanted]
+        requirements += ["-r", fetched]
+    install = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *requirements]
     if subprocess.run([*install, "--offline"], check=False, capture_output=True).returncode:
         subprocess.run(install, check=True)
     return folder / "bin" / "python"
@@ -225,27 +225,27 @@ def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local:
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    predictions = json.loads(done.stdout.splitlines()[-1])
     for path in (modules, *saved.values()):
         path.with_name(f"{path.name}-gone").rename(path)
     for name in ("vit", "factory", "own"):
         expected = probabilities(saved[name], images)
-        np.testing.assert_allclose(found[name]["probabilities"], expected, rtol=1e-4, atol=1e-6)
-        assert found[name]["label"] == [["ant", "bee", "cat"][index] for index in expected.argmax(axis=1)]
+        np.testing.assert_allclose(predictions[name]["probabilities"], expected, rtol=1e-4, atol=1e-6)
+        assert predictions[name]["label"] == [["ant", "bee", "cat"][index] for index in expected.argmax(axis=1)]
         prepared = np.stack([pixels(Path(photo).read_bytes(), 8, 1) for photo in photos])
         expected = probabilities(saved[name], prepared)
-        np.testing.assert_allclose(found[f"{name} of photos"]["probabilities"], expected, rtol=1e-4, atol=1e-6)
-    assert found["transformers alone"] == found["vit"]["label"]
+        np.testing.assert_allclose(predictions[f"{name} of photos"]["probabilities"], expected, rtol=1e-4, atol=1e-6)
+    assert predictions["transformers alone"] == predictions["vit"]["label"]
     expected = text_answers(saved["lm"])
-    assert found["lm"]["completion"] == expected["completion"]
-    np.testing.assert_allclose(found["lm"]["bits_per_byte"], expected["bits_per_byte"], rtol=1e-4)
+    assert predictions["lm"]["completion"] == expected["completion"]
+    np.testing.assert_allclose(predictions["lm"]["bits_per_byte"], expected["bits_per_byte"], rtol=1e-4)
     shutil.rmtree(tmp_path / "venv")
 
 
-@pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType")  # MLflow's, of what a server takes
-@pytest.mark.parametrize("left", ["whole", "two files", "a weight is missing", "a weight is unknown"])
+@pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType")  # MLflow's, about a server's inputs
+@pytest.mark.parametrize("damage", ["whole", "two files", "a weight is missing", "a weight is unknown"])
 def test_a_factorys_weights_are_all_there_or_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     import importlib
 
@@ -260,16 +260,16 @@ def test_a_factorys_weights_are_all_there_or_refused(
     monkeypatch.delitem(sys.modules, "understudy.registry.serving")
     model = torch.nn.Linear(2, 3)
     state = dict(model.state_dict())
-    if left == "two files":
+    if damage == "two files":
         save_file({"weight": state["weight"]}, tmp_path / "model-00001-of-00002.safetensors")
         save_file({"bias": state["bias"]}, tmp_path / "model-00002-of-00002.safetensors")
     else:
-        kept = {name: tensor for name, tensor in state.items() if name == "weight" or "missing" not in left}
-        save_file(kept | ({"other": torch.zeros(1)} if "unknown" in left else {}), tmp_path / "model.safetensors")
+        tensors = {name: tensor for name, tensor in state.items() if name == "weight" or "missing" not in damage}
+        save_file(tensors | ({"other": torch.zeros(1)} if "unknown" in damage else {}), tmp_path / "model.safetensors")
     served = serving.Served()
     served.folder = tmp_path
     served.facts = {"kind": "factory", "factory": "torch.nn:Linear", "kwargs": {"in_features": 2, "out_features": 3}}
-    if left.startswith("a weight"):
+    if damage.startswith("a weight"):
         with pytest.raises(ValueError, match=r"weights are missing|unknown"):
             served._net()
     else:

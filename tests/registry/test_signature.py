@@ -17,15 +17,20 @@ NAMES = st.text(min_size=1, max_size=20)
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
-def test_a_signature_holds_for_its_own_promotion_alone(name: str, version: str, digest: str, other: str) -> None:
+def test_a_signature_is_valid_for_its_own_promotion_alone(name: str, version: str, digest: str, different: str) -> None:
     signature = signed(KEY, name, version, digest)
     assert is_valid(PUBLIC_KEY, signature, name, version, digest)
-    for said in ((other, version, digest), (name, other, digest), (name, version, other), (name + version, "", digest)):
-        assert is_valid(PUBLIC_KEY, signature, *said) == (said == (name, version, digest))
+    for fields in (
+        (different, version, digest),
+        (name, different, digest),
+        (name, version, different),
+        (name + version, "", digest),
+    ):
+        assert is_valid(PUBLIC_KEY, signature, *fields) == (fields == (name, version, digest))
 
 
 @pytest.mark.parametrize("signature", ["", "no signature", "é", "AAAA", base64.b64encode(b"x" * 64).decode()])
-def test_what_is_no_signature_does_not_hold(signature: str) -> None:
+def test_an_invalid_signature_is_rejected(signature: str) -> None:
     assert not is_valid(PUBLIC_KEY, signature, "digits", "1", "d")
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a server means the same over REST and of MLflow's client."""
+"""Calls to a server have the same results over REST and through MLflow's client."""
 
 import pytest
 
@@ -11,42 +11,42 @@ from understudy.registry.tracking import PARAMS, TrackingServer, Value, Version
 
 @pytest.fixture(params=["local", "server"])
 def uri(request: pytest.FixtureRequest) -> str:
-    found = request.getfixturevalue(request.param)
-    return found.uri if isinstance(found, Server) else str(found)
+    backend = request.getfixturevalue(request.param)
+    return backend.uri if isinstance(backend, Server) else str(backend)
 
 
 def test_a_run_is_made_found_and_ended(uri: str) -> None:
-    asked: TrackingServer = server_at(uri)
-    asked.check()
-    place = asked.experiment("runs")
-    assert asked.experiment("runs") == place
-    assert place in asked.experiments()
-    made = asked.make_run(place, 1000, {"a": "1"}, "run")
-    assert asked.experiment_of(made) == place
-    later = asked.make_run(place, 2000, {"a": "1"}, "later")
-    assert asked.runs(asked.experiments(), "tags.a = '1'") == [later, made]
-    assert not asked.has_metrics(made)
-    asked.log(made, [Value("loss", 1.0, 1, 0)])
-    assert (asked.has_metrics(made), asked.has_metrics(later)) == (True, False)
-    asked.end(later, "FINISHED")
-    asked.set_tags(made, {"b": "2"})
-    assert {"a": "1", "b": "2"}.items() <= (asked.run_tags(made) or {}).items()
-    asked.end(made, "KILLED")
-    assert asked.runs([place], "attributes.status = 'RUNNING'") == []
-    asked.reopen(made)
-    assert asked.runs([place], "attributes.status = 'RUNNING'") == [made]
+    tracking: TrackingServer = server_at(uri)
+    tracking.check()
+    experiment = tracking.experiment("runs")
+    assert tracking.experiment("runs") == experiment
+    assert experiment in tracking.experiments()
+    run = tracking.make_run(experiment, 1000, {"a": "1"}, "run")
+    assert tracking.experiment_of(run) == experiment
+    later = tracking.make_run(experiment, 2000, {"a": "1"}, "later")
+    assert tracking.runs(tracking.experiments(), "tags.a = '1'") == [later, run]
+    assert not tracking.has_metrics(run)
+    tracking.log(run, [Value("loss", 1.0, 1, 0)])
+    assert (tracking.has_metrics(run), tracking.has_metrics(later)) == (True, False)
+    tracking.end(later, "FINISHED")
+    tracking.set_tags(run, {"b": "2"})
+    assert {"a": "1", "b": "2"}.items() <= (tracking.run_tags(run) or {}).items()
+    tracking.end(run, "KILLED")
+    assert tracking.runs([experiment], "attributes.status = 'RUNNING'") == []
+    tracking.reopen(run)
+    assert tracking.runs([experiment], "attributes.status = 'RUNNING'") == [run]
 
 
 def test_experiments_of_all_pages_are_listed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     server: TrackingServer = server_at(uri)
-    made = {server.experiment(f"page-{number}") for number in range(5)}
+    created = {server.experiment(f"page-{number}") for number in range(5)}
     monkeypatch.setattr(tracking, "LISTED", 2)
-    assert made <= set(server.experiments())
+    assert created <= set(server.experiments())
 
 
-def test_an_experiment_says_that_models_are_trained_in_it(uri: str) -> None:
-    place = server_at(uri).experiment("kind")
-    assert connect(uri).get_experiment(place).tags["mlflow.experimentKind"] == "custom_model_development"
+def test_an_experiment_has_the_kind_of_model_training(uri: str) -> None:
+    experiment = server_at(uri).experiment("kind")
+    assert connect(uri).get_experiment(experiment).tags["mlflow.experimentKind"] == "custom_model_development"
 
 
 def test_a_run_that_is_not_there_has_no_experiment(uri: str) -> None:
@@ -55,30 +55,30 @@ def test_a_run_that_is_not_there_has_no_experiment(uri: str) -> None:
 
 
 def test_curves_and_parameters_are_kept_whole(uri: str) -> None:
-    asked = server_at(uri)
-    made = asked.make_run(asked.experiment("curves"), 1000, {}, "run")
-    asked.log(made, [Value("loss", 1.0 / step, 1000, step) for step in (1, 2, 3)])
-    assert asked.steps(made) == {1, 2, 3}
+    tracking = server_at(uri)
+    run = tracking.make_run(tracking.experiment("curves"), 1000, {}, "run")
+    tracking.log(run, [Value("loss", 1.0 / step, 1000, step) for step in (1, 2, 3)])
+    assert tracking.steps(run) == {1, 2, 3}
     params = {f"p{number}": "v" for number in range(PARAMS + 1)}
-    asked.set_params(made, params)
-    assert connect(uri).get_run(made).data.params == params
+    tracking.set_params(run, params)
+    assert connect(uri).get_run(run).data.params == params
 
 
-def test_what_is_not_there_is_none_and_no_error(uri: str) -> None:
-    asked = server_at(uri)
-    assert asked.run_tags("0" * 32) is None
-    assert asked.version_tags("unheard", "1") is None
-    assert asked.aliases("unheard") == {}
-    assert asked.versions("name = 'unheard'") == []
+def test_missing_objects_are_none_and_no_error(uri: str) -> None:
+    tracking = server_at(uri)
+    assert tracking.run_tags("0" * 32) is None
+    assert tracking.version_tags("unheard", "1") is None
+    assert tracking.aliases("unheard") == {}
+    assert tracking.versions("name = 'unheard'") == []
 
 
 def test_versions_are_found_with_their_tags_and_aliases(uri: str) -> None:
-    client, asked = connect(uri), server_at(uri)
+    client, tracking = connect(uri), server_at(uri)
     client.create_registered_model("one")
-    made = client.create_model_version("one", "s3://nowhere/one", tags={"a": "1"})
-    asked.set_alias("one", "challenger", "1")
-    known = Version("one", "1", {"a": "1"}, "", made.creation_timestamp / 1000)
-    assert asked.versions("name = 'one'") == [known]
-    assert asked.versions() == [known]
-    assert asked.aliases("one") == {"challenger": "1"}
-    assert asked.version_tags("one", "1") == {"a": "1"}
+    created = client.create_model_version("one", "s3://nowhere/one", tags={"a": "1"})
+    tracking.set_alias("one", "challenger", "1")
+    expected = Version("one", "1", {"a": "1"}, "", created.creation_timestamp / 1000)
+    assert tracking.versions("name = 'one'") == [expected]
+    assert tracking.versions() == [expected]
+    assert tracking.aliases("one") == {"challenger": "1"}
+    assert tracking.version_tags("one", "1") == {"a": "1"}

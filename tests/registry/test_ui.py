@@ -44,8 +44,8 @@ def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple
 
 
 def test_mlflow_finds_the_app_by_its_name() -> None:
-    found = {entry.value for entry in entry_points(group="mlflow.app", name=APP)}
-    assert found == {"understudy.registry.ui:create_app"}
+    entry_point_names = {entry.value for entry in entry_points(group="mlflow.app", name=APP)}
+    assert entry_point_names == {"understudy.registry.ui:create_app"}
 
 
 def basic(password: str) -> str:
@@ -72,17 +72,20 @@ def test_the_page_sets_that_no_usage_data_is_collected_in_a_form_that_it_knows(p
     """MLflow's own page says "MLflow collects usage data" to whoever comes first."""
     page = page_of(pages.uri, TOKEN)
     assert page.index("localStorage") < page.index("<script defer")
-    found = dict(re.findall(r'setItem\("([\w.]+)_v1","(\w+)"\)', page))
-    assert found == {"mlflow.settings.telemetry.enabled": "false", "mlflow.telemetry.info.alert.dismissed": "true"}
+    page_settings = dict(re.findall(r'setItem\("([\w.]+)_v1","(\w+)"\)', page))
+    assert page_settings == {
+        "mlflow.settings.telemetry.enabled": "false",
+        "mlflow.telemetry.info.alert.dismissed": "true",
+    }
     scripts = "".join(file.read_text() for file in SCRIPTS.glob("main*.js"))
     named = re.search(r'const (\w+)=1,\w+="(mlflow.settings[\w.]+)",\w+="(mlflow.telemetry[\w.]+)",(\w+)=1,', scripts)
     assert named
-    assert set(named.groups()[1:3]) == found.keys()
+    assert set(named.groups()[1:3]) == page_settings.keys()
 
 
 def page_of(uri: str, password: str) -> str:
-    asked = Request(f"{uri}/", headers={"Authorization": basic(password)})
-    with urlopen(asked, timeout=30) as answer:
+    request = Request(f"{uri}/", headers={"Authorization": basic(password)})
+    with urlopen(request, timeout=30) as answer:
         content: bytes = answer.read()
         assert int(answer.headers["content-length"]) == len(content)
         return content.decode()

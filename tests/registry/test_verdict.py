@@ -23,7 +23,7 @@ def test_a_run_whose_registration_was_there_before_has_a_verdict_too(
     earlier = client.create_run("0", tags={REJECTED_BY: rules} if rules else {})
     keep_verdict(pipeline.run, server.uri, experiment, Registration(earlier.info.run_id, version, "digits", "page"))
     assert verdict_of(server.uri, pipeline.run.id) == KeptVerdict(verdict, rules)
-    found = client.get_experiment_by_name(experiment)
-    assert found is not None
-    [made] = client.search_runs([found.experiment_id], f"tags.`understudy.run` = '{pipeline.run.id}'")
-    assert (made.info.status, made.data.tags[REGISTERED_BY]) == ("FINISHED", earlier.info.run_id)
+    mlflow_experiment = client.get_experiment_by_name(experiment)
+    assert mlflow_experiment is not None
+    [run] = client.search_runs([mlflow_experiment.experiment_id], f"tags.`understudy.run` = '{pipeline.run.id}'")
+    assert (run.info.status, run.data.tags[REGISTERED_BY]) == ("FINISHED", earlier.info.run_id)

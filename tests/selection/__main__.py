@@ -25,14 +25,14 @@ def main() -> int:
     """Pytest's exit code, or 1 where a test was skipped for a reason that .ci/skips does not list."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", choices=[*FOLDERS, []], default=["unit", "ranks", "registry", "server"])
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--every", dest="which", action="store_const", const="every")
-    which.add_argument("--changed", dest="which", action="store_const", const="changed")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--every", dest="selection", action="store_const", const="every")
+    group.add_argument("--changed", dest="selection", action="store_const", const="changed")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     before = digests(ROOT, files(options.folders))
-    chosen = chosen_of(before, options.which)
+    chosen = chosen_of(before, options.selection)
     if options.list:
         print(*chosen, sep="\n")
         return 0
@@ -47,12 +47,12 @@ def files(folders: list[str]) -> list[str]:
     return [str(path.relative_to(ROOT)) for name in folders for path in (ROOT / "tests" / name).rglob("test_*.py")]
 
 
-def chosen_of(current: dict[str, str], which: str | None) -> list[str]:
+def chosen_of(current: dict[str, str], selection: str | None) -> list[str]:
     """The files to run, of those whose digests are given."""
-    known = passed(ROOT)
-    reached = {test for test, digest in current.items() if known.get(test) != digest}
+    recorded = passed(ROOT)
+    reached = {test for test, digest in current.items() if recorded.get(test) != digest}
     fixed = {test for test in current if test.startswith("tests/unit/") or test in ALWAYS}
-    return sorted({"every": set(current), "changed": reached}.get(which or "", reached | fixed))
+    return sorted({"every": set(current), "changed": reached}.get(selection or "", reached | fixed))
 
 
 def counted(tests: list[str]) -> str:

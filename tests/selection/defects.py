@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def find(defect: Defect, checkout: Path) -> bool:
-    """Plant the defect in a copy, and run what its file reaches until something fails."""
+    """Plant the defect in a copy, and run the tests that its file reaches until one fails."""
     subprocess.run(["git", "worktree", "add", "--quiet", "--detach", checkout, "HEAD"], cwd=ROOT, check=True)
     try:
         path = checkout / defect.file

@@ -13,14 +13,14 @@ from tests.selection.reach import Reach, Tree
 
 RECORD = ".ci/passes"
 EVERYWHERE = ("pyproject.toml", "requirements-dev.lock", "requirements.lock", "tests/__init__.py", "tests/conftest.py")
-"""What every test runs under."""
+"""Files that every test depends on."""
 COMPUTED = tuple(
     f"src/understudy/{name}/"
     for name in ("train", "evaluate", "data", "models", "parallel", "objectives", "teachers", "tasks", "plan")
 )
-"""What a pod computes: the tests of ranks are about that, those of a cluster about what carries it."""
+"""Code that computes in a pod: tests of ranks cover it, tests of a cluster cover the code that runs it."""
 USED = ("agent", "cli", "jobs", "kube", "launch", "recipe", "registry", "runs", "store")
-"""What the walk on KFP uses and is not about: tests of ranks, registry and cluster are. It is about the pipeline."""
+"""Code that the walk on KFP uses, covered by tests of ranks, registry and cluster. The walk covers the pipeline."""
 LEFT_OUT = {
     "tests/cluster/": COMPUTED,
     "tests/kfp/": (*COMPUTED, *(f"src/understudy/{name}/" for name in USED), "server/"),
@@ -34,7 +34,7 @@ ALWAYS = (
     "tests/server/test_allowlist.py",
     "tests/cluster/test_one_node.py",
 )
-"""The fixed small set: run on every push, whatever it changed. The unit tests are run whole beside it."""
+"""The fixed small set: run on every push, for any change. The unit tests are run whole beside it."""
 
 
 def digests(root: Path, tests: Iterable[str]) -> dict[str, str]:

@@ -96,15 +96,15 @@ class Reach:
 
     def _read(self, name: str) -> set[str]:
         source = ast.parse((self.tree.root / name).read_bytes())
-        found = set[str]()
+        names = set[str]()
         for statement in import_statements(source, _package(PurePosixPath(name))):
             for dotted in statement.candidates:
-                found |= self._module(dotted)
+                names |= self._module(dotted)
         for text, is_path in _strings(source):
-            found |= self._string(text, name, is_path)
+            names |= self._string(text, name, is_path)
         if _starts_command(source):
-            found.add(COMMAND)
-        return {one for each in found for one in self._whole(each)}
+            names.add(COMMAND)
+        return {name for reached in names for name in self._whole(reached)}
 
     def _module(self, dotted: str) -> set[str]:
         """A module's file, and those of the packages around it, whose __init__ runs first."""
@@ -120,8 +120,8 @@ class Reach:
         folder = str(PurePosixPath(name).parent)
         if "src" in PurePosixPath(name).parts and not (is_path and text.split("/")[0] in ROOTS.values()):
             return self._beside(text, folder)
-        whole = text.rstrip("/")
-        return self._path(whole, folder) or self._path(whole.split("/*")[0].split("/{")[0], folder)
+        literal = text.rstrip("/")
+        return self._path(literal, folder) or self._path(literal.split("/*")[0].split("/{")[0], folder)
 
     def _path(self, text: str, folder: str) -> set[str]:
         """The file or the folder's files of that name, from the root or from the module's folder."""
@@ -140,7 +140,7 @@ class Reach:
         return {name for name in below if PurePosixPath(name).match(text)}
 
     def _whole(self, name: str) -> set[str]:
-        folder = next((whole for whole in WHOLE if name.startswith(whole)), None)
+        folder = next((folder_name for folder_name in WHOLE if name.startswith(folder_name)), None)
         return self.tree.below(folder.rstrip("/")) if folder else {name}
 
 
@@ -185,7 +185,7 @@ def _starts_command(source: ast.AST) -> bool:
     """Whether the command is started or called: a list begins with its name, or has it after `-m`."""
     for node in ast.walk(source):
         if isinstance(node, ast.List | ast.Tuple):
-            values = [one.value if isinstance(one, ast.Constant) else None for one in node.elts]
+            values = [element.value if isinstance(element, ast.Constant) else None for element in node.elts]
             if values[:1] == ["understudy"] or ("-m", "understudy") in pairwise(values):
                 return True
     return False

@@ -31,7 +31,9 @@ def _cases(results: Path, files: Iterable[str]) -> Iterator[tuple[str, ElementTr
 def reasons(results: Path) -> Counter[str]:
     """How often a test was skipped for a reason."""
     skipped = ElementTree.parse(results).getroot().iter("skipped")
-    return Counter(" ".join(one.get("message", "").split()) for one in skipped if one.get("type") != "pytest.xfail")
+    return Counter(
+        " ".join(result.get("message", "").split()) for result in skipped if result.get("type") != "pytest.xfail"
+    )
 
 
 def skips(results: Path) -> str:

@@ -1,4 +1,4 @@
-"""The accounts of a server as the manifests deploy it, and what it answers to each of them."""
+"""The accounts of a server as the manifests deploy it, and its answers to each of them."""
 
 import base64
 import json
@@ -37,7 +37,7 @@ ALIAS = "registered-models/alias"
 def ask(
     server: Server, account: str | None, method: str, endpoint: str, api: str = APIS[0], **body: Any
 ) -> tuple[int, Any]:
-    """The status and the answer to an account, whose password is what all of them have here, or to "Bearer TOKEN"."""
+    """The status and the answer to an account, with the password that all of them have here, or to "Bearer TOKEN"."""
     request = Request(f"{server.uri}/{api}/mlflow/{endpoint}", method=method)
     request.add_header("Content-Type", "application/json")
     if account and account.startswith("Bearer "):

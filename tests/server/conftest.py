@@ -1,4 +1,4 @@
-"""One server with accounts for all tests of what runs inside it, in a cluster and with an issuer of ID tokens."""
+"""One server with accounts for all tests of the code inside it, in a cluster and with an issuer of ID tokens."""
 
 import json
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ for number, environment in enumerate(json.loads(environments)):
 def in_forks(
     code: str, environments: Sequence[dict[str, str]], folder: Path
 ) -> list["subprocess.CompletedProcess[str]"]:
-    """How code that uses `app` ends in each environment, beside this process's own, and what it says."""
+    """Run code that uses `app` in each environment, added to this process's own; the finished processes."""
     command = [sys.executable, "-W", "ignore", "-c", FORKS, code, json.dumps(environments)]
     codes = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.split()
     outputs = [

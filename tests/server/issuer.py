@@ -27,8 +27,8 @@ class Issuer(ThreadingHTTPServer):
         """A person's token; a claim that is changed to None is left out."""
         times = {"iat": time.time(), "exp": time.time() + 600}
         claims = {"iss": self.address, "aud": AUDIENCE, "sub": name, "groups": list(groups), **times, **changed}
-        given = {claim: value for claim, value in claims.items() if value is not None}
-        return jwt.encode(given, key or self.key, algorithm, headers={"kid": "one"})
+        present = {claim: value for claim, value in claims.items() if value is not None}
+        return jwt.encode(present, key or self.key, algorithm, headers={"kid": "one"})
 
     @property
     def keys(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The accounts of a server in the test's own process, to look at what one request does."""
+"""The accounts of a server in the test's own process, for tests of single requests."""
 
 import importlib
 import warnings

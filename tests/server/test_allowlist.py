@@ -18,7 +18,7 @@ from understudy.registry.middleware.allowlist import FIXED_RESPONSES, allowed_ro
 
 ASSISTANT = "/ajax-api/3.0/mlflow/assistant/config"
 BOTH = r"/(ajax-)?api"
-# What is not served, and why. A route that is neither here nor in the allowlist is new: decide where it belongs.
+# Routes that are not served, and why. A route that is neither here nor in the allowlist is new: decide about it.
 CLOSED = {
     rf"{BOTH}/3.0/mlflow/assistant/": "runs commands on the server",
     rf"/gateway/|{BOTH}/3.0/mlflow/gateway/|/ajax-api/2.0/mlflow/gateway-proxy": "asks others' models, with keys",
@@ -29,8 +29,8 @@ CLOSED = {
     rf"{BOTH}/[23].0/mlflow/(traces|unified-traces|get-online-trace-details|get-trace-artifact)": "is telemetry",
     rf"{BOTH}/3.0/mlflow/(datasets|scorers?|issues|label-schemas|review-queues|demo|genai)(/|$)": "judges agents",
     rf"{BOTH}/3.0/mlflow/workspaces": "is off: a team has experiments and models of its own",
-    rf"{BOTH}/3.0/mlflow/server-info": "says what the server runs and on what",
-    rf"DELETE {BOTH}/2.0/mlflow-artifacts/": "would take away what a version needs",
+    rf"{BOTH}/3.0/mlflow/server-info": "tells the server's version and platform",
+    rf"DELETE {BOTH}/2.0/mlflow-artifacts/": "would remove files of a version",
     rf"{BOTH}/2.0/mlflow/artifacts/presigned-upload-url": "lets who asks before a promotion write after it",
     "/build/": "has the files of /static-files/ a second time",
     rf"{BOTH}/2.0mlflow/experiments/search-datasets": "is MLflow's slip of the pen",
@@ -68,11 +68,11 @@ def passes(method: str, path: str) -> bool:
 
 def reason(method: str, path: str) -> str:
     """Why a request is closed."""
-    whole = (path, f"{method} {path}")
-    return next((why for pattern, why in CLOSED.items() if any(re.match(pattern, form) for form in whole)), "")
+    forms = (path, f"{method} {path}")
+    return next((why for pattern, why in CLOSED.items() if any(re.match(pattern, form) for form in forms)), "")
 
 
-def test_every_route_is_known(routes: list[tuple[str, str]]) -> None:
+def test_every_route_is_allowed_or_closed(routes: list[tuple[str, str]]) -> None:
     assert [route for route in routes if not passes(*route) and not reason(*route)] == []
 
 
@@ -100,7 +100,7 @@ def status(server: Server, method: str, path: str, account: str = ADMIN) -> tupl
         connection.close()
 
 
-def test_what_is_closed_is_closed_to_an_admin_too(guarded: Server, routes: list[tuple[str, str]]) -> None:
+def test_closed_routes_are_closed_to_an_admin_too(guarded: Server, routes: list[tuple[str, str]]) -> None:
     closed = [route for route in routes if reason(*route)]
     assert len(closed) > 150
     for method, path in closed:
@@ -136,7 +136,7 @@ def test_nobody_reaches_the_assistant(guarded: Server, account: str, path: str) 
 
 
 @pytest.mark.parametrize("path", FIXED_RESPONSES)
-def test_what_the_pages_ask_first_is_answered_without_asking_mlflow(guarded: Server, path: str) -> None:
+def test_first_requests_of_the_pages_are_answered_without_mlflow(guarded: Server, path: str) -> None:
     code, message = status(guarded, "GET", f"{path}?gateway_path=api/2.0/endpoints/", READER)
     assert (code, json.loads(message)) == (200, FIXED_RESPONSES[path])
     assert status(guarded, "POST", path, READER)[0] == 404

@@ -1,4 +1,4 @@
-"""The server that the manifests deploy: who has an account on it, and what it needs to start."""
+"""The server that the manifests deploy: its accounts, and the settings that it needs to start."""
 
 import json
 import secrets
@@ -112,7 +112,7 @@ WRONG = {
         "UNDERSTUDY_PROMOTION_KEY: is no Ed25519 key in PEM",
     ),
 }
-"""Settings, and what is said of them."""
+"""Settings, and the errors about them."""
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, "subprocess.
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_with_wrong_settings_it_says_so_once_and_does_not_start(
+def test_with_wrong_settings_it_prints_one_error_and_does_not_start(
     outcomes: dict[str, "subprocess.CompletedProcess[str]"], name: str
 ) -> None:
     outcome, (_, message) = outcomes[name], WRONG[name]

@@ -1,4 +1,4 @@
-"""What the server writes down of changes: a real one, asked as each account."""
+"""The server's audit of changes: a real server, with requests of each account."""
 
 import json
 import secrets
@@ -21,7 +21,7 @@ from understudy.store.files import sha256
 
 @pytest.fixture
 def changes(guarded: Server) -> Callable[[], list[dict[str, Any]]]:
-    """What was written down since the test began."""
+    """The audit lines since the test began."""
     uri = with_account(guarded, ADMIN)
     for account in (TRAINER, REVIEWER, READER):  # the first sign-in is a line, too
         done(ask(guarded, account, "GET", "users/current"))
@@ -108,7 +108,7 @@ def test_making_and_deleting_are_lines(guarded: Server, changes: Changes, model:
     assert renamed["after"] is not None
 
 
-def test_long_values_are_told_apart_in_a_state_and_not_repeated_by_each_change(
+def test_long_values_are_distinguished_in_a_state_and_not_repeated_by_each_change(
     guarded: Server, model: str, changes: Changes
 ) -> None:
     before, long = len(changes()), "x" * 5000
@@ -131,7 +131,7 @@ def test_long_values_are_told_apart_in_a_state_and_not_repeated_by_each_change(
     assert len(json.dumps(last)) < 2000
 
 
-def test_what_was_refused_or_only_read_is_no_line(guarded: Server, model: str, changes: Changes) -> None:
+def test_refused_requests_and_reads_have_no_line(guarded: Server, model: str, changes: Changes) -> None:
     before = changes()
     assert ask(guarded, TRAINER, "POST", ALIAS, name=model, alias="champion", version="1")[0] == 403
     assert ask(guarded, READER, "POST", ALIAS, name=model, alias="challenger", version="1")[0] == 403
@@ -164,7 +164,7 @@ def test_only_admins_read_the_audit(guarded: Server) -> None:
             list(audit.lines_of(with_account(guarded, account)))
 
 
-def test_a_change_is_a_line_whatever_its_path_is_made_of(guarded: Server, changes: Changes) -> None:
+def test_a_change_has_a_line_for_any_form_of_its_path(guarded: Server, changes: Changes) -> None:
     number = done(ask(guarded, TRAINER, "POST", "experiments/create", name=secrets.token_hex(4)))["experiment_id"]
     created = done(ask(guarded, TRAINER, "POST", "logged-models", experiment_id=number, name="a"))["model"]["info"]
     tags = f"logged-models/{created['model_id']}/tags"
@@ -178,8 +178,8 @@ def test_an_account_and_roles_that_a_token_brings_are_lines(guarded: Server, log
     before, name = len(changes()), f"lovelace-{secrets.token_hex(4)}"
     for groups in (["robot-people"], ["robot-people"], ["robot-people", "robot-leads"]):
         done(ask(guarded, f"Bearer {login.issue(name, *groups)}", "GET", "users/current"))
-    created, given = changes()[before:]
-    assert {(line["who"], line["where"]) for line in (created, given)} == {(f"person:{name}", "127.0.0.1")}
+    created, assigned = changes()[before:]
+    assert {(line["who"], line["where"]) for line in (created, assigned)} == {(f"person:{name}", "127.0.0.1")}
     assert (created["what"], created["before"], created["after"]) == ("SIGN-IN users", None, {"is_admin": False})
-    assert given["what"] == "SIGN-IN roles"
-    assert (given["before"], given["after"]) == ({"roles": []}, {"roles": ["team:robots:read"]})
+    assert assigned["what"] == "SIGN-IN roles"
+    assert (assigned["before"], assigned["after"]) == ({"roles": []}, {"roles": ["team:robots:read"]})

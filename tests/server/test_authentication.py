@@ -39,7 +39,7 @@ def nobodys_token(number: int) -> str:
 
 
 @pytest.mark.parametrize("path", [FILE, FLASK])
-def test_an_api_server_that_does_not_answer_holds_up_nobody(
+def test_an_api_server_that_does_not_answer_blocks_no_other_account(
     guarded: Server, kubernetes: ApiServer, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     started, go_on, reviewed = threading.Semaphore(0), threading.Event(), ApiServer.review
@@ -81,5 +81,5 @@ def test_an_api_server_that_does_not_answer_holds_up_nobody(
         basic(b"a" * 300 + b":x"),
     ],
 )
-def test_what_is_no_password_and_no_token_is_refused(guarded: Server, shown: str | None) -> None:
+def test_invalid_passwords_and_tokens_are_refused(guarded: Server, shown: str | None) -> None:
     assert [status(guarded, path, shown) for path in (FILE, FLASK, "/")] == [401, 401, 401]

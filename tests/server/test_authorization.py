@@ -1,4 +1,4 @@
-"""Who may promote and change what was promoted, and whose files count: a real server, asked as each account."""
+"""Who may promote and change what was promoted, and whose files count: a real server, with requests of each account."""
 
 import ast
 import secrets
@@ -83,7 +83,7 @@ def test_the_pipeline_registers_its_student_and_cannot_promote_it(
     ids=["moved", "spelled", "removed", "version", "version-spelled", "model", "renamed"],
 )
 @pytest.mark.parametrize("account", [TRAINER, READER])
-def test_no_request_of_others_moves_or_removes_the_champion(
+def test_no_request_of_other_accounts_moves_or_removes_the_champion(
     guarded: Server, model: str, account: str, method: str, endpoint: str, body: dict[str, str], api: str
 ) -> None:
     status, message = ask(guarded, account, method, endpoint, api, name=model, **body)
@@ -100,14 +100,14 @@ def test_stages_are_not_aliases(guarded: Server, model: str) -> None:
     assert standing(guarded, model) == {"champion": "1", "challenger": "2"}
 
 
-def test_the_pipeline_does_as_before_with_what_is_not_the_champion(guarded: Server, model: str) -> None:
+def test_the_pipeline_may_change_models_without_a_champion(guarded: Server, model: str) -> None:
     done(ask(guarded, TRAINER, "DELETE", ALIAS, name=model, alias="challenger"))
     done(ask(guarded, TRAINER, "DELETE", "model-versions/delete", name=model, version="2"))
     assert standing(guarded, model) == {"champion": "1"}
-    other = f"{model} without champion"
-    done(ask(guarded, TRAINER, "POST", "registered-models/create", name=other))
-    done(ask(guarded, TRAINER, "POST", "registered-models/rename", name=other, new_name=f"{other}, renamed"))
-    done(ask(guarded, TRAINER, "DELETE", "registered-models/delete", name=f"{other}, renamed"))
+    unpromoted = f"{model} without champion"
+    done(ask(guarded, TRAINER, "POST", "registered-models/create", name=unpromoted))
+    done(ask(guarded, TRAINER, "POST", "registered-models/rename", name=unpromoted, new_name=f"{unpromoted}, renamed"))
+    done(ask(guarded, TRAINER, "DELETE", "registered-models/delete", name=f"{unpromoted}, renamed"))
 
 
 def test_a_reviewer_moves_and_removes_the_champion_and_edits_nothing_else(guarded: Server, model: str) -> None:
@@ -129,7 +129,7 @@ def test_an_admin_may_everything(guarded: Server, model: str) -> None:
     done(ask(guarded, ADMIN, "DELETE", "registered-models/delete", name=model))
 
 
-def test_what_is_not_there_is_answered_as_before(guarded: Server) -> None:
+def test_missing_objects_are_answered_as_mlflow_does(guarded: Server) -> None:
     for endpoint in ("registered-models/delete", "model-versions/delete"):
         status, message = ask(guarded, TRAINER, "DELETE", endpoint, name="unheard of", version="1")
         assert (status, "champion" in message) == (404, False)
@@ -139,9 +139,9 @@ def test_a_digest_is_given_with_the_version_and_stays(guarded: Server, model: st
     """Else a model whose verdict is too old for the policy could be registered once more as a young one."""
     run = done(ask(guarded, TRAINER, "POST", "runs/create", experiment_id=experiment(guarded)))["run"]["info"]
     source = {"source": run["artifact_uri"], "run_id": run["run_id"]}
-    digest, given = "understudy.digest", {"understudy.digest": "e" * 64}
-    own = [{"key": key, "value": value} for key, value in given.items()]
-    created = done(ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source, tags=own))
+    digest, version_tags = "understudy.digest", {"understudy.digest": "e" * 64}
+    tag_list = [{"key": key, "value": value} for key, value in version_tags.items()]
+    created = done(ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source, tags=tag_list))
     version = created["model_version"]["version"]
     for number in (version, "2"):  # one that has a digest, and one that has none
         named = {"name": model, "version": number, "key": digest}
@@ -150,11 +150,11 @@ def test_a_digest_is_given_with_the_version_and_stays(guarded: Server, model: st
             ask(guarded, TRAINER, "DELETE", "model-versions/delete-tag", **named),
         ]
         assert {(status, "cannot be changed" in message) for status, message in answers} == {(400, True)}
-    assert tags(guarded, model, version) == given
+    assert tags(guarded, model, version) == version_tags
     done(ask(guarded, TRAINER, "POST", "model-versions/set-tag", name=model, version=version, key="a", value="b"))
 
 
-# What was promoted
+# Promoted versions
 
 CHANGES = [
     ("POST", "model-versions/set-tag", {"version": "1", "key": "understudy.digest", "value": "another"}),
@@ -180,7 +180,7 @@ PROMOTED = "understudy.promoted"
 
 
 @pytest.mark.parametrize("still", [True, False], ids=["champion", "was-champion"])
-def test_what_was_promoted_is_changed_by_no_account_that_made_it(guarded: Server, model: str, still: bool) -> None:
+def test_no_account_that_made_a_promoted_version_changes_it(guarded: Server, model: str, still: bool) -> None:
     if not still:  # a roll-back would need it as it was
         done(ask(guarded, REVIEWER, "POST", ALIAS, name=model, alias="champion", version="2"))
         done(ask(guarded, REVIEWER, "DELETE", ALIAS, name=model, alias="champion"))
@@ -207,10 +207,10 @@ def test_the_champion_of_an_older_server_is_marked_when_it_goes(guarded: Server,
 
 
 def test_a_removed_alias_that_was_not_there_promotes_nothing(guarded: Server, model: str) -> None:
-    other = f"{model}-without-champion"
-    done(ask(guarded, TRAINER, "POST", "registered-models/create", name=other))
-    ask(guarded, REVIEWER, "DELETE", ALIAS, name=other, alias="champion")
-    done(ask(guarded, TRAINER, "DELETE", "registered-models/delete", name=other))
+    unpromoted = f"{model}-without-champion"
+    done(ask(guarded, TRAINER, "POST", "registered-models/create", name=unpromoted))
+    ask(guarded, REVIEWER, "DELETE", ALIAS, name=unpromoted, alias="champion")
+    done(ask(guarded, TRAINER, "DELETE", "registered-models/delete", name=unpromoted))
 
 
 def test_a_version_that_does_not_exist_leaves_no_mark_behind(guarded: Server, model: str) -> None:
@@ -233,7 +233,7 @@ def test_a_version_that_was_not_promoted_is_its_accounts_own(guarded: Server, mo
     assert tags(guarded, model, "2") == {"a": "b"}
 
 
-def test_only_the_server_says_what_was_promoted(guarded: Server, model: str) -> None:
+def test_only_the_server_marks_promoted_versions(guarded: Server, model: str) -> None:
     mark = {"key": "understudy.promoted", "value": "by rita"}
     status, message = ask(guarded, TRAINER, "POST", "model-versions/set-tag", name=model, version="2", **mark)
     assert (status, "may not set the tag understudy.promoted" in message) == (403, True)
@@ -291,8 +291,8 @@ def test_files_from_elsewhere_are_refused(guarded: Server, model: str, address: 
 
 
 def test_an_older_experiment_that_lies_elsewhere_gives_no_version(guarded: Server, model: str) -> None:
-    place = {"name": secrets.token_hex(4), "artifact_location": "s3://somebody-else/runs"}
-    created = done(ask(guarded, ADMIN, "POST", "experiments/create", **place))["experiment_id"]
+    arguments = {"name": secrets.token_hex(4), "artifact_location": "s3://somebody-else/runs"}
+    created = done(ask(guarded, ADMIN, "POST", "experiments/create", **arguments))["experiment_id"]
     run = done(ask(guarded, ADMIN, "POST", "runs/create", experiment_id=created))["run"]["info"]
     source = {"source": f"{run['artifact_uri']}/model", "run_id": run["run_id"]}
     status, message = ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source)
@@ -300,7 +300,7 @@ def test_an_older_experiment_that_lies_elsewhere_gives_no_version(guarded: Serve
 
 
 @pytest.mark.parametrize("tag", ["mlflow.prompt.is_prompt", "mlflow.prompt.text"])
-def test_what_hides_a_model_or_version_from_every_list_is_refused(guarded: Server, tag: str) -> None:
+def test_tags_that_hide_a_model_or_version_from_every_list_are_refused(guarded: Server, tag: str) -> None:
     model, marked = secrets.token_hex(4), {"key": tag, "value": "true"}
     done(ask(guarded, TRAINER, "POST", "registered-models/create", name=model))
     run = done(ask(guarded, TRAINER, "POST", "runs/create", experiment_id=experiment(guarded)))["run"]["info"]
@@ -328,8 +328,8 @@ def test_files_that_are_looked_up_anew_become_no_version_and_no_champion(guarded
     done(ask(guarded, ADMIN, "POST", "model-versions/create", **loose))  # as there may be one from before
     status, message = ask(guarded, REVIEWER, "POST", ALIAS, name=name, alias="champion", version="1")
     assert (status, "create a version that names the files themselves" in message) == (400, True)
-    other = ask(guarded, STRANGER, "POST", ALIAS, name=name, alias="champion", version="1")
-    assert "resolved again" not in other[1], "who may not promote learns nothing of it"
+    refusal = ask(guarded, STRANGER, "POST", ALIAS, name=name, alias="champion", version="1")
+    assert "resolved again" not in refusal[1], "who may not promote learns nothing of it"
 
 
 def test_a_copy_of_a_version_is_a_source(guarded: Server, model: str) -> None:
@@ -342,7 +342,7 @@ def test_a_run_of_somebody_else_is_no_source_without_its_id(guarded: Server, mod
     assert ask(guarded, TRAINER, "POST", "model-versions/create", name=model, source=source)[0] == 400
 
 
-# What the rules rest on
+# Assumptions about MLflow
 
 METHODS = {
     "set_registered_model_alias",
@@ -359,7 +359,7 @@ METHODS = {
 }
 
 
-def test_mlflow_has_no_other_way_to_what_was_promoted_than_the_guarded_requests() -> None:
+def test_mlflow_reaches_promoted_versions_only_through_guarded_requests() -> None:
     spec = find_spec("mlflow")
     assert spec is not None
     assert spec.origin is not None

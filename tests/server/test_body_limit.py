@@ -25,7 +25,7 @@ TRAINERS = {"Authorization": "Basic " + b64encode(f"{TRAINER}:password-of-{TRAIN
 
 
 def ask_with(server: Server, method: str, path: str, headers: dict[str, str], *pieces: bytes) -> tuple[int, str]:
-    """What is answered to a request of which these pieces were sent, and no end."""
+    """The answer to a request that sent these pieces and did not end."""
     connection = HTTPConnection(urlsplit(server.uri).netloc, timeout=60)
     try:
         connection.putrequest(method, path)
@@ -113,7 +113,7 @@ async def answered(limit: BodyLimit, *pieces: bytes) -> int:
 
 
 async def reading(scope: Scope, receive: Receive, send: Send) -> None:
-    """An app that reads what comes."""
+    """An app that reads the body."""
     while (await receive()).get("more_body"):
         pass
     await PlainTextResponse("read")(scope, receive, send)
@@ -131,9 +131,9 @@ def test_a_body_without_room_waits_and_is_not_read(monkeypatch: pytest.MonkeyPat
     limit = BodyLimit(reading)
 
     async def ask() -> int:
-        taken = await limit.budget.reserve(CAPACITY)
+        reserved = await limit.budget.reserve(CAPACITY)
         status = await answered(limit)  # of which nothing comes
-        limit.budget.release(taken)
+        limit.budget.release(reserved)
         return status
 
     assert asyncio.run(ask()) == 503

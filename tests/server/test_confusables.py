@@ -11,7 +11,7 @@ FREE = ("champion", "Champion", "champion-v2", "champion-of-june", "challenger",
 
 
 @pytest.mark.parametrize("alias", [*ODD, *NEAR, *CLOSE, *SWAPPED, *ALIKE])
-def test_what_could_be_taken_for_the_champion_is_told(alias: str) -> None:
+def test_aliases_confusable_with_champion_are_recognised(alias: str) -> None:
     assert "look" in confusable_with_champion(alias)
 
 

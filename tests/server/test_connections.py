@@ -27,12 +27,12 @@ USUAL = 97
 """Connections that PostgreSQL grants, unless it is told otherwise, to who is no superuser."""
 
 
-@pytest.mark.parametrize(("servers", "each"), [(2, 1), (1, 1), (1, 2), (1, 3), (1, 4)])
-def test_all_workers_together_have_fewer_connections_than_postgresql_grants(servers: int, each: int) -> None:
-    assert servers * each * (2 * threads(POSTGRESQL, each) + 15) < USUAL
+@pytest.mark.parametrize(("servers", "workers"), [(2, 1), (1, 1), (1, 2), (1, 3), (1, 4)])
+def test_all_workers_together_have_fewer_connections_than_postgresql_grants(servers: int, workers: int) -> None:
+    assert servers * workers * (2 * threads(POSTGRESQL, workers) + 15) < USUAL
 
 
-def test_an_operator_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_sets_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads("sqlite:////data/mlflow.db", 4) == 40
     monkeypatch.setenv("UNDERSTUDY_MLFLOW_THREADS", "25")
     assert threads(POSTGRESQL, 4) == threads("sqlite:////data/mlflow.db") == 25
@@ -56,9 +56,9 @@ BEYOND = [
 
 def test_every_thread_has_two_connections(tmp_path: Path) -> None:
     """Beyond the 5 that SQLAlchemy keeps."""
-    environments = [{"MLFLOW_BACKEND_STORE_URI": database, **wanted} for database, wanted, _ in BEYOND]
+    environments = [{"MLFLOW_BACKEND_STORE_URI": database, **settings} for database, settings, _ in BEYOND]
     ends = in_forks(f"app._configure(); print(os.environ['{OVERFLOW}'])", environments, tmp_path)
-    assert [end.stdout for end in ends] == [f"{given}\n" for _, _, given in BEYOND], ends
+    assert [end.stdout for end in ends] == [f"{expected}\n" for _, _, expected in BEYOND], ends
 
 
 def test_a_worker_has_its_threads_when_it_has_started() -> None:
@@ -91,7 +91,7 @@ def server(database: str, kubernetes: ApiServer, tmp_path: Path) -> Iterator[Ser
 
 
 @pytest.mark.full
-def test_each_request_at_work_has_its_two_connections_and_the_others_wait(
+def test_each_running_request_has_its_two_connections_and_the_rest_wait(
     server: Server, database: str, kubernetes: ApiServer
 ) -> None:
     """Fifty new clients of one account that is not made yet. All log while a table is locked."""
@@ -107,18 +107,20 @@ def test_each_request_at_work_has_its_two_connections_and_the_others_wait(
         points = [{"key": "loss", "value": 1.0, "timestamp": 0, "step": step} for step in range(10)]
         done(ask(server, account, "POST", "runs/log-batch", run_id=run, metrics=points))
 
-    def count(what: str) -> int:
+    def count(condition: str) -> int:
         with engine.connect() as connection:
-            return int(connection.execute(text(f"SELECT count(*) FROM pg_stat_activity WHERE {what}")).scalar_one())
+            return int(
+                connection.execute(text(f"SELECT count(*) FROM pg_stat_activity WHERE {condition}")).scalar_one()
+            )
 
     with ThreadPoolExecutor(50) as pool:
         runs = list(pool.map(begun, pods))
         with engine.begin() as locked:
             locked.execute(text("LOCK TABLE metrics IN ACCESS EXCLUSIVE MODE"))
-            logging = [pool.submit(log, *each) for each in zip(pods, runs, strict=True)]
+            logging = [pool.submit(log, *pod_and_run) for pod_and_run in zip(pods, runs, strict=True)]
             at_work = wait(lambda: count("wait_event_type = 'Lock'") == threads(POSTGRESQL), seconds=15, every=0.1)
             opened = count("usename = 'mlflow'")
-        for each in logging:
-            each.result()
+        for future in logging:
+            future.result()
     assert at_work
     assert opened < USUAL / 2

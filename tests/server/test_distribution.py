@@ -1,4 +1,4 @@
-"""The distribution understudy-server: what it requires is in the image and here, and its wheel has all its files."""
+"""The distribution understudy-server: its requirements are in the image and here, and its wheel has all its files."""
 
 import os
 import re
@@ -34,7 +34,7 @@ def required() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("lock", [IMAGE, ROOT / "requirements-dev.lock"], ids=["image", "dev"])
-def test_what_it_requires_is_locked(lock: Path) -> None:
+def test_its_requirements_are_locked(lock: Path) -> None:
     assert len(required()) == len(PROJECT["dependencies"]) - 1
     versions = locked(lock)
     assert required().keys() - versions.keys() == set()

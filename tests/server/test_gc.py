@@ -1,4 +1,4 @@
-"""What goes for good and what stays, on a real server whose admin deletes what a champion needs."""
+"""Objects that are removed and objects that stay, on a real server whose admin deletes parts of a champion."""
 
 import os
 import sqlite3
@@ -59,7 +59,7 @@ MONTH = 30 * 86_400_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = start_server(tmp_path_factory.mktemp("collected"), COMMAND, **SETTINGS)
     make_accounts(server, TRAINER, REVIEWER)
     yield server
@@ -69,18 +69,18 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def age(server: Server) -> None:
     """Let all that is deleted have been deleted a month ago."""
     with closing(sqlite3.connect(server.folder / "server.db", timeout=30)) as database, database:
-        gone = "where lifecycle_stage = 'deleted'"
-        database.execute(f"update runs set deleted_time = deleted_time - {MONTH} {gone}")
+        deleted = "where lifecycle_stage = 'deleted'"
+        database.execute(f"update runs set deleted_time = deleted_time - {MONTH} {deleted}")
         at = "last_updated_timestamp_ms"
-        database.execute(f"update logged_models set {at} = {at} - {MONTH} {gone}")
-        database.execute(f"update experiments set last_update_time = last_update_time - {MONTH} {gone}")
+        database.execute(f"update logged_models set {at} = {at} - {MONTH} {deleted}")
+        database.execute(f"update experiments set last_update_time = last_update_time - {MONTH} {deleted}")
 
 
 def gc(server: Server, *options: str) -> "subprocess.CompletedProcess[str]":
-    where = {"MLFLOW_BACKEND_STORE_URI": f"sqlite:///{server.folder}/server.db"}
-    where["MLFLOW_ARTIFACTS_DESTINATION"] = str(server.folder / "files")
+    storage = {"MLFLOW_BACKEND_STORE_URI": f"sqlite:///{server.folder}/server.db"}
+    storage["MLFLOW_ARTIFACTS_DESTINATION"] = str(server.folder / "files")
     command = [sys.executable, "-W", "ignore", "-m", "understudy_server.gc", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **where})
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **storage})
 
 
 def lines(server: Server, *options: str) -> set[str]:
@@ -89,14 +89,14 @@ def lines(server: Server, *options: str) -> set[str]:
     return set(outcome.stdout.splitlines())
 
 
-def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_that_is_old_goes(
-    own: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_everything_that_a_version_needs_stays_and_other_old_deleted_objects_go(
+    own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PUBLIC, PUBLIC_KEY)
-    uri = with_account(own, TRAINER)
+    uri = with_account(own_server, TRAINER)
     names = ("deleted-before", "deleted-after", "challenger", "stray")
     created = {name: Pipeline(tmp_path / name, uri, {**RECIPE, "name": name}).register() for name in names}
-    admin = connect(with_account(own, ADMIN))
+    admin = connect(with_account(own_server, ADMIN))
     versions = {name: admin.get_model_version(name, it.version) for name, it in created.items()}
 
     def delete(name: str) -> None:
@@ -105,7 +105,7 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
 
     delete("deleted-before")
     for name in names[:2]:
-        done(ask(own, REVIEWER, "POST", ALIAS, name=name, alias="champion", version=created[name].version))
+        done(ask(own_server, REVIEWER, "POST", ALIAS, name=name, alias="champion", version=created[name].version))
     for name in names[1:]:
         delete(name)
     admin.delete_registered_model("stray")
@@ -114,14 +114,14 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
     for experiment in (empty, admin.get_run(created["challenger"].parent_run_id).info.experiment_id):
         admin.delete_experiment(experiment)
 
-    assert not [line for line in lines(own, "--days", "7", "--yes") if line.startswith("removed")], "too young"
-    age(own)
-    printed = lines(own, "--days", "7", "--yes")
+    assert not [line for line in lines(own_server, "--days", "7", "--yes") if line.startswith("removed")], "too young"
+    age(own_server)
+    printed = lines(own_server, "--days", "7", "--yes")
     stray = versions.pop("stray")
-    gone = [f"logged model {stray.source.removeprefix('models:/')}", f"run {stray.run_id}"]
-    gone += [f"run {run}", f"experiment {empty}"]
-    assert {f"removed: {it}" for it in gone} <= printed
-    files = own.folder / "files"
+    expected = [f"logged model {stray.source.removeprefix('models:/')}", f"run {stray.run_id}"]
+    expected += [f"run {run}", f"experiment {empty}"]
+    assert {f"removed: {it}" for it in expected} <= printed
+    files = own_server.folder / "files"
     assert not list(files.glob(f"*/{stray.run_id}/artifacts"))
     for name, version in versions.items():
         assert any(line.startswith(f"kept: run {version.run_id}; version 1 of {name}") for line in printed)
@@ -137,15 +137,15 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
 MEANWHILE = [(RESTORED, "active"), (MADE, "deleted"), (HIDDEN, "deleted")]
 
 
-def test_what_is_restored_or_made_a_version_of_after_the_list_was_made_stays(own: Server, tmp_path: Path) -> None:
-    where = [f"sqlite:///{own.folder}/server.db", str(own.folder / "files")]
-    code = f"import os, sys; sys.argv[1:] = {where}; exec(os.environ['CODE'])"
+def test_objects_restored_or_used_by_a_version_after_the_listing_stay(own_server: Server, tmp_path: Path) -> None:
+    arguments = [f"sqlite:///{own_server.folder}/server.db", str(own_server.folder / "files")]
+    code = f"import os, sys; sys.argv[1:] = {arguments}; exec(os.environ['CODE'])"
     codes = [f"{TWO_RUNS}{meanwhile}print(store.get_run(left).info.lifecycle_stage)" for meanwhile, _ in MEANWHILE]
     ends = in_forks(code, [{"CODE": code} for code in codes], tmp_path)
-    assert [(end.stdout, end.returncode) for end in ends] == [(f"{left}\n", 0) for _, left in MEANWHILE], ends
+    assert [(end.stdout, end.returncode) for end in ends] == [(f"{remaining}\n", 0) for _, remaining in MEANWHILE], ends
 
 
-def test_a_grace_period_below_a_week_is_refused(own: Server) -> None:
-    outcome = gc(own, "--days", "1", "--yes")
+def test_a_grace_period_below_a_week_is_refused(own_server: Server) -> None:
+    outcome = gc(own_server, "--days", "1", "--yes")
     assert outcome.returncode == 1
     assert "--days: give 7 or more" in outcome.stderr

@@ -34,7 +34,7 @@ def test_a_token_names_a_person_and_their_groups(provider: Issuer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"aud": "another"}, "Audience doesn't match"),
         ({"iss": "https://login.example.com"}, "Invalid issuer"),
@@ -48,15 +48,17 @@ def test_a_token_names_a_person_and_their_groups(provider: Issuer) -> None:
         ({"groups": "leads"}, "not a list of groups"),
     ],
 )
-def test_a_token_that_is_not_for_this_server_is_refused(provider: Issuer, changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(TokenRefusedError, match=said):
+def test_a_token_that_is_not_for_this_server_is_refused(
+    provider: Issuer, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TokenRefusedError, match=message):
         person(provider.issue("rita", **changed), people(provider))
 
 
 def test_nobody_else_signs_for_the_issuer(provider: Issuer) -> None:
-    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    other_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     with pytest.raises(TokenRefusedError, match="Signature verification failed"):
-        person(provider.issue("rita", key=other), people(provider))
+        person(provider.issue("rita", key=other_key), people(provider))
     public = provider.key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     header, claims, _ = provider.issue("rita", key=b"-" * 64, algorithm="HS256").split(".")
     digest = hmac.digest(public, f"{header}.{claims}".encode(), "sha256")  # with the key that everybody can fetch
@@ -70,11 +72,11 @@ def test_nobody_else_signs_for_the_issuer(provider: Issuer) -> None:
 
 def test_an_email_counts_only_when_it_was_verified(provider: Issuer) -> None:
     by_email = people(provider, name_claim="email")
-    good = provider.issue("1", email="rita@example.com", email_verified=True)
-    assert person(good, by_email).name == "person:rita@example.com"
-    for said in ({}, {"email_verified": False}, {"email_verified": "true"}):
+    verified = provider.issue("1", email="rita@example.com", email_verified=True)
+    assert person(verified, by_email).name == "person:rita@example.com"
+    for claims in ({}, {"email_verified": False}, {"email_verified": "true"}):
         with pytest.raises(TokenRefusedError, match="was not verified"):
-            person(provider.issue("1", email="rita@example.com", **said), by_email)
+            person(provider.issue("1", email="rita@example.com", **claims), by_email)
 
 
 def test_an_issuer_that_cannot_be_asked_is_no_refusal() -> None:
@@ -85,9 +87,9 @@ def test_an_issuer_that_cannot_be_asked_is_no_refusal() -> None:
     assert not isinstance(raised.value, TokenRefusedError)
 
 
-@pytest.mark.parametrize("says", [{"issuer": "https://login.example.com", "jwks_uri": "x"}, {}, []])
-def test_a_configuration_of_somebody_else_is_not_believed(says: Any) -> None:
+@pytest.mark.parametrize("configuration", [{"issuer": "https://login.example.com", "jwks_uri": "x"}, {}, []])
+def test_a_configuration_of_another_issuer_is_refused(configuration: Any) -> None:
     with issuer() as odd:
-        odd.says = json.loads(json.dumps(says))
+        odd.says = json.loads(json.dumps(configuration))
         with pytest.raises(UnderstudyError, match="is not the configuration of the issuer"):
             person(odd.issue("rita"), people(odd))

@@ -1,4 +1,4 @@
-"""The server's numbers: what they count, what they tell nobody, and where they are to be had."""
+"""The server's metrics: their counts, their labels without names, and their address."""
 
 import http.client
 import secrets
@@ -30,80 +30,84 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def where() -> str:
+def metrics_address() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(scope="module")
-def server(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(metrics_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = start_server(
-        tmp_path_factory.mktemp("measured"), (*COMMAND, "--workers", "1"), **SETTINGS, **{VARIABLE: where}
+        tmp_path_factory.mktemp("measured"), (*COMMAND, "--workers", "1"), **SETTINGS, **{VARIABLE: metrics_address}
     )
     make_accounts(running, TRAINER)
     yield running
     running.stop()
 
 
-def scrape(where: str) -> str:
-    with urlopen(f"http://{where}/metrics", timeout=30) as answer:
+def scrape(metrics_address: str) -> str:
+    with urlopen(f"http://{metrics_address}/metrics", timeout=30) as answer:
         return str(answer.read().decode())
 
 
-def value(where: str, name: str, **labels: str) -> float:
-    samples = [sample for family in text_string_to_metric_families(scrape(where)) for sample in family.samples]
+def value(metrics_address: str, name: str, **labels: str) -> float:
+    samples = [
+        sample for family in text_string_to_metric_families(scrape(metrics_address)) for sample in family.samples
+    ]
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
 
-def comes(where: str, name: str, expected: float, **labels: str) -> bool:
+def comes(metrics_address: str, name: str, expected: float, **labels: str) -> bool:
     """Whether a value is reached; the server counts a request after its answer."""
-    return wait(lambda: value(where, name, **labels) >= expected, seconds=60, every=0.1)
+    return wait(lambda: value(metrics_address, name, **labels) >= expected, seconds=60, every=0.1)
 
 
-def test_requests_are_counted_by_what_they_are_about(server: Server, where: str) -> None:
+def test_requests_are_counted_by_their_subject(server: Server, metrics_address: str) -> None:
     labels = {"route": "experiments", "method": "GET", "status": "200"}
-    before = value(where, "understudy_mlflow_requests_total", **labels)
+    before = value(metrics_address, "understudy_mlflow_requests_total", **labels)
     for _ in range(3):
         done(ask(server, TRAINER, "GET", "experiments/search?max_results=1"))
-    assert comes(where, "understudy_mlflow_requests_total", before + 3, **labels)
-    assert value(where, "understudy_mlflow_requests_total", **labels) == before + 3
-    assert comes(where, "understudy_mlflow_request_duration_seconds_count", 3, route="experiments")
-    assert wait(lambda: value(where, "understudy_mlflow_requests_in_progress") == 0, seconds=60, every=0.1)
+    assert comes(metrics_address, "understudy_mlflow_requests_total", before + 3, **labels)
+    assert value(metrics_address, "understudy_mlflow_requests_total", **labels) == before + 3
+    assert comes(metrics_address, "understudy_mlflow_request_duration_seconds_count", 3, route="experiments")
+    assert wait(lambda: value(metrics_address, "understudy_mlflow_requests_in_progress") == 0, seconds=60, every=0.1)
 
 
-def test_a_sign_in_that_fails_is_counted_and_a_request_without_an_account_is_none(server: Server, where: str) -> None:
-    before = value(where, "understudy_mlflow_sign_in_failures_total")
+def test_a_failed_sign_in_is_counted_and_a_request_without_an_account_is_not_one(
+    server: Server, metrics_address: str
+) -> None:
+    before = value(metrics_address, "understudy_mlflow_sign_in_failures_total")
     assert ask(server, None, "GET", "experiments/search?max_results=1")[0] == 401
-    assert value(where, "understudy_mlflow_sign_in_failures_total") == before
+    assert value(metrics_address, "understudy_mlflow_sign_in_failures_total") == before
     assert ask(server, "nobody", "GET", "experiments/search?max_results=1")[0] == 401
-    assert comes(where, "understudy_mlflow_sign_in_failures_total", before + 1, scheme="basic")
-    assert value(where, "understudy_mlflow_sign_in_failures_total", scheme="basic") == before + 1
+    assert comes(metrics_address, "understudy_mlflow_sign_in_failures_total", before + 1, scheme="basic")
+    assert value(metrics_address, "understudy_mlflow_sign_in_failures_total", scheme="basic") == before + 1
 
 
-def test_what_is_refused_is_counted_wherever_it_is_refused(server: Server, where: str) -> None:
+def test_every_refusal_is_counted(server: Server, metrics_address: str) -> None:
     assert ask(server, TRAINER, "POST", "users/create", username="somebody", password="of twelve letters")[0] == 403
-    assert comes(where, "understudy_mlflow_requests_total", 1, route="users", status="403")
+    assert comes(metrics_address, "understudy_mlflow_requests_total", 1, route="users", status="403")
     assert ask(server, ADMIN, "GET", "assistant/config", api="ajax-api/3.0")[0] == 404
-    assert comes(where, "understudy_mlflow_requests_total", 1, route="other", status="404")
+    assert comes(metrics_address, "understudy_mlflow_requests_total", 1, route="other", status="404")
 
 
-def test_a_change_that_is_audited_is_counted(server: Server, where: str) -> None:
+def test_an_audited_change_is_counted(server: Server, metrics_address: str) -> None:
     done(ask(server, TRAINER, "GET", "users/current"))  # the first sign-in is a line, too
-    before = value(where, "understudy_mlflow_audit_lines_total")
+    before = value(metrics_address, "understudy_mlflow_audit_lines_total")
     name = f"counted-{secrets.token_hex(4)}"
     done(ask(server, TRAINER, "POST", "registered-models/create", name=name))
     assert ask(server, TRAINER, "POST", ALIAS, name=name, alias="champion", version="1")[0] == 403
-    assert value(where, "understudy_mlflow_audit_lines_total") == before + 1
-    assert name not in scrape(where), "the numbers name nobody's model"
+    assert value(metrics_address, "understudy_mlflow_audit_lines_total") == before + 1
+    assert name not in scrape(metrics_address), "the numbers name nobody's model"
 
 
-def test_a_client_cannot_make_series(server: Server, where: str) -> None:
+def test_a_client_cannot_create_series(server: Server, metrics_address: str) -> None:
     parts = urlsplit(server.uri)
     for number in range(5):
         connection = http.client.HTTPConnection(str(parts.hostname), parts.port)
         connection.request(f"ODD{number}", f"/odd/{number}", headers={"Authorization": f"Odd{number} x"})
         assert connection.getresponse().status >= 400
         connection.close()
-    text = scrape(where)
+    text = scrape(metrics_address)
     assert "ODD" not in text.upper()
     assert 'route="other",method="other"' in text.replace(
         'method="other",route="other"', 'route="other",method="other"'
@@ -124,12 +128,12 @@ def test_without_the_variable_nothing_listens(guarded: Server) -> None:
 
 
 def test_a_second_worker_would_count_by_itself_and_is_refused(tmp_path: Any) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        taken = f"127.0.0.1:{other.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         code = (
-            f"import os; os.environ[{VARIABLE!r}] = {taken!r}\n"
+            f"import os; os.environ[{VARIABLE!r}] = {address!r}\n"
             "from fastapi import FastAPI\n"
             "from understudy_server.metrics import with_metrics\n"
             "with_metrics(FastAPI())"
@@ -142,17 +146,17 @@ def test_a_second_worker_would_count_by_itself_and_is_refused(tmp_path: Any) -> 
 
 def test_every_allowed_route_has_a_kind() -> None:
     assert {"runs", "experiments", "registered-models", "model-versions", "users", "roles", "audit"} <= ROUTES
-    for one in allowed_routes():
-        path = one.path.pattern.replace("[^/]+", "x").replace("(?s:.+)", "x/y").replace("\\", "")
+    for allowed in allowed_routes():
+        path = allowed.path.pattern.replace("[^/]+", "x").replace("(?s:.+)", "x/y").replace("\\", "")
         assert route(path) != "other", path
     assert route("/api/2.0/mlflow/odd/get") == "other"
     assert (route("/"), route("/static-files/x.js"), route("/health")) == ("page", "page", "health")
 
 
 @needs_promtool
-def test_names_and_units_are_as_prometheus_wants_them(server: Server, where: str) -> None:
+def test_names_and_units_follow_prometheus_conventions(server: Server, metrics_address: str) -> None:
     done(ask(server, TRAINER, "GET", "experiments/search?max_results=1"))
     done_ = subprocess.run(
-        ["promtool", "check", "metrics"], input=scrape(where), text=True, capture_output=True, check=False
+        ["promtool", "check", "metrics"], input=scrape(metrics_address), text=True, capture_output=True, check=False
     )
     assert (done_.returncode, done_.stdout, done_.stderr) == (0, "", "")

@@ -33,13 +33,13 @@ def test_nobody_makes_a_model_with_a_name_that_rights_cannot_hold(guarded: Serve
 
 @pytest.mark.parametrize("name", BAD)
 def test_nobody_renames_a_model_so(guarded: Server, name: str) -> None:
-    theirs, own = f"vision-{secrets.token_hex(4)}", f"speech-{secrets.token_hex(4)}"
+    theirs, own_name = f"vision-{secrets.token_hex(4)}", f"speech-{secrets.token_hex(4)}"
     done(ask(guarded, TRAINER, "POST", "registered-models/create", name=theirs))
-    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
+    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own_name))
     for account in (STRANGER, ADMIN):
-        assert ask(guarded, account, "POST", "registered-models/rename", name=own, new_name=name)[0] == 400
+        assert ask(guarded, account, "POST", "registered-models/rename", name=own_name, new_name=name)[0] == 400
         assert ask(guarded, STRANGER, "GET", f"registered-models/get?name={theirs}")[0] == 404
-        done(ask(guarded, STRANGER, "GET", f"registered-models/get?name={own}"))
+        done(ask(guarded, STRANGER, "GET", f"registered-models/get?name={own_name}"))
 
 
 def test_the_longest_name_is_its_teams(guarded: Server) -> None:

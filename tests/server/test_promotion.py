@@ -1,4 +1,4 @@
-"""What a promotion leaves behind: a mark, a signature that loading checks, and what was promoted before such a rule."""
+"""A promotion's records: a mark, a signature that loading checks, and promotions from before this rule."""
 
 import json
 import secrets
@@ -136,7 +136,7 @@ def test_files_in_git_promote_with_a_reviewers_account_and_with_no_other(
 
 
 @pytest.mark.full
-def test_what_was_promoted_on_an_older_server_is_kept_from_the_next_start_on(tmp_path: Path) -> None:
+def test_promotions_of_an_older_server_are_protected_from_the_next_start_on(tmp_path: Path) -> None:
     unsigned = {**SETTINGS, "UNDERSTUDY_PROMOTION_KEY": ""}
     server = start_server(tmp_path, COMMAND, **unsigned)
     make_accounts(server, TRAINER, REVIEWER)

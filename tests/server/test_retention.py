@@ -1,4 +1,4 @@
-"""The attack on the model behind the alias: a real server, and the account that made what was promoted."""
+"""The attack on the model behind the alias: a real server, and the account that made the promoted version."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ from understudy.registry.middleware.allowlist import allowed_routes
 
 @dataclass(frozen=True)
 class Promoted:
-    """A version that is the champion, and what it needs."""
+    """A version that is the champion, and the objects that it needs."""
 
     name: str
     version: str
@@ -49,7 +49,7 @@ def promoted(guarded: Server, tmp_path_factory: pytest.TempPathFactory) -> Promo
     return Promoted(created.name, created.version, version.run_id, logged.experiment_id, logged.model_id, files)
 
 
-def put(
+def upload(
     server: Server, account: str, path: str, method: str = "PUT", route: str = "artifacts", api: str = APIS[0]
 ) -> int:
     """The status of a request for a file."""
@@ -66,7 +66,7 @@ def put(
             to = error.headers.get("Location")
             if error.code != 308:
                 return error.code
-    return put(server, account, to.partition(f"/mlflow-artifacts/{route}/")[2], method, route, api)
+    return upload(server, account, to.partition(f"/mlflow-artifacts/{route}/")[2], method, route, api)
 
 
 METRIC = {"key": "accuracy", "value": 1, "timestamp": 1}
@@ -98,7 +98,7 @@ CHANGE: list[tuple[str, str, Callable[[Promoted], dict[str, Any]]]] = [
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("method", "endpoint", "body"), CHANGE, ids=[f"{m} {e}" for m, e, _ in CHANGE])
-def test_what_a_promoted_version_needs_is_changed_by_nobody(
+def test_no_account_changes_objects_that_a_promoted_version_needs(
     guarded: Server,
     promoted: Promoted,
     method: str,
@@ -106,9 +106,9 @@ def test_what_a_promoted_version_needs_is_changed_by_nobody(
     body: Callable[[Promoted], dict[str, Any]],
     api: str,
 ) -> None:
-    where = endpoint.replace("{model}", promoted.logged_model)
+    path = endpoint.replace("{model}", promoted.logged_model)
     for account in (TRAINER, REVIEWER, READER):
-        status, message = ask(guarded, account, method, where, api, **body(promoted))
+        status, message = ask(guarded, account, method, path, api, **body(promoted))
         assert (status, "cannot be changed: version " in message) == (403, True), message
 
 
@@ -117,14 +117,14 @@ def test_what_a_promoted_version_needs_is_changed_by_nobody(
 def test_its_files_are_replaced_by_nobody(guarded: Server, promoted: Promoted, spelling: str, api: str) -> None:
     path = spelling.format(promoted.files)
     for account in (TRAINER, READER):
-        assert put(guarded, account, f"{path}/MLmodel", api=api) in (400, 403)
-        assert put(guarded, account, f"{path}/MLmodel".replace("models", "%6dodels"), api=api) in (400, 403)
-        assert put(guarded, account, f"{path}/MLmodel".replace("models", "%256dodels"), api=api) in (400, 403)
-        assert put(guarded, account, f"{path}/new", api=api) in (400, 403)
+        assert upload(guarded, account, f"{path}/MLmodel", api=api) in (400, 403)
+        assert upload(guarded, account, f"{path}/MLmodel".replace("models", "%6dodels"), api=api) in (400, 403)
+        assert upload(guarded, account, f"{path}/MLmodel".replace("models", "%256dodels"), api=api) in (400, 403)
+        assert upload(guarded, account, f"{path}/new", api=api) in (400, 403)
         for route in ("mpu/create", "mpu/complete", "mpu/abort"):
-            assert put(guarded, account, f"{path}/MLmodel", "POST", route, api) in (400, 403)
+            assert upload(guarded, account, f"{path}/MLmodel", "POST", route, api) in (400, 403)
     evidence = f"{promoted.experiment}/{promoted.run}/artifacts/verdict.json"
-    assert put(guarded, TRAINER, evidence, api=api) == 403
+    assert upload(guarded, TRAINER, evidence, api=api) == 403
 
 
 def test_an_upload_that_began_before_the_promotion_ends_in_nothing(
@@ -135,17 +135,17 @@ def test_an_upload_that_began_before_the_promotion_ends_in_nothing(
     logged = client.get_logged_model(
         client.get_model_version(created.name, created.version).source.removeprefix("models:/")
     )
-    place = f"{str(logged.artifact_location).removeprefix('mlflow-artifacts:/')}/MLmodel"
+    file_path = f"{str(logged.artifact_location).removeprefix('mlflow-artifacts:/')}/MLmodel"
     netloc = urlsplit(guarded.uri).netloc
     token = base64.b64encode(f"{TRAINER}:password-of-{TRAINER}".encode()).decode()
-    head = f"PUT /{APIS[0]}/mlflow-artifacts/artifacts/{place} HTTP/1.1\r\nHost: {netloc}\r\n"
+    head = f"PUT /{APIS[0]}/mlflow-artifacts/artifacts/{file_path} HTTP/1.1\r\nHost: {netloc}\r\n"
     with socket.create_connection((netloc.split(":")[0], int(netloc.split(":")[1])), timeout=30) as slow:
         slow.sendall(f"{head}Authorization: Basic {token}\r\nContent-Length: 8\r\n\r\nevil".encode())
         time.sleep(1)  # until the server has begun with it
         done(ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version))
         slow.sendall(b"bad!")
         assert slow.recv(300).split()[1] == b"403"
-    with urlopen(Request(f"{guarded.uri}/{APIS[0]}/mlflow-artifacts/artifacts/{place}", headers=auth())) as result:
+    with urlopen(Request(f"{guarded.uri}/{APIS[0]}/mlflow-artifacts/artifacts/{file_path}", headers=auth())) as result:
         assert b"evil" not in result.read()
 
 
@@ -155,11 +155,11 @@ def auth(account: str = READER) -> dict[str, str]:
 
 
 def test_somebody_elses_run_is_no_evidence_of_ones_own_version(guarded: Server, promoted: Promoted) -> None:
-    own = f"model-{secrets.token_hex(4)}"
-    done(ask(guarded, READER, "POST", "registered-models/create", name=own))
-    experiment = done(ask(guarded, READER, "POST", "experiments/create", name=own))["experiment_id"]
+    own_name = f"model-{secrets.token_hex(4)}"
+    done(ask(guarded, READER, "POST", "registered-models/create", name=own_name))
+    experiment = done(ask(guarded, READER, "POST", "experiments/create", name=own_name))["experiment_id"]
     run = done(ask(guarded, READER, "POST", "runs/create", experiment_id=experiment))["run"]["info"]
-    source = {"name": own, "source": f"{run['artifact_uri']}/model"}
+    source = {"name": own_name, "source": f"{run['artifact_uri']}/model"}
     status, message = ask(guarded, READER, "POST", "model-versions/create", **source, run_id=promoted.run)
     assert (status, message.startswith("run_id: ")) == (400, True), message
     done(ask(guarded, READER, "POST", "model-versions/create", **source, run_id=run["run_id"]))
@@ -171,17 +171,17 @@ def test_the_run_that_made_a_logged_model_is_kept_whichever_run_the_version_name
     created = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "two-runs"}).register(weights=b"two")
     client = connect(with_account(guarded, TRAINER))
     version = client.get_model_version(created.name, created.version)
-    other = client.create_run(client.get_run(version.run_id).info.experiment_id)
+    other_run = client.create_run(client.get_run(version.run_id).info.experiment_id)
     logged = version.source.removeprefix("models:/")
-    again = client.create_model_version(created.name, version.source, run_id=other.info.run_id, model_id=logged)
+    again = client.create_model_version(created.name, version.source, run_id=other_run.info.run_id, model_id=logged)
     done(ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=str(again.version)))
-    for run in (version.run_id, other.info.run_id):
+    for run in (version.run_id, other_run.info.run_id):
         assert ask(guarded, TRAINER, "POST", "runs/delete", run_id=run)[0] == 403
 
 
 def test_the_files_are_those_that_were_promoted(guarded: Server, promoted: Promoted, tmp_path: Any) -> None:
     """After all attempts above, and after a new one of each kind."""
-    assert put(guarded, TRAINER, f"{promoted.files}/MLmodel") == 403
+    assert upload(guarded, TRAINER, f"{promoted.files}/MLmodel") == 403
     client = connect(with_account(guarded, READER))
     logged = client.get_logged_model(promoted.logged_model)
     assert str(logged.status) == "READY"
@@ -189,15 +189,15 @@ def test_the_files_are_those_that_were_promoted(guarded: Server, promoted: Promo
     assert client.get_run(promoted.run).info.lifecycle_stage == "active"
 
 
-def test_what_was_not_promoted_is_its_accounts_own(
+def test_objects_of_unpromoted_versions_belong_to_their_account(
     guarded: Server, promoted: Promoted, make_pipeline: Callable[..., Pipeline]
 ) -> None:
     created = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "kept"}).register(weights=b"another")
     client = connect(with_account(guarded, TRAINER))
     version = client.get_model_version(created.name, created.version)
     client.set_tag(version.run_id, "a", "b")
-    assert put(guarded, TRAINER, f"{promoted.experiment}/{version.run_id}/artifacts/verdict.json") == 200
-    assert put(guarded, TRAINER, f"{promoted.experiment}/models/{promoted.logged_model}-not/artifacts/a") == 200
+    assert upload(guarded, TRAINER, f"{promoted.experiment}/{version.run_id}/artifacts/verdict.json") == 200
+    assert upload(guarded, TRAINER, f"{promoted.experiment}/models/{promoted.logged_model}-not/artifacts/a") == 200
     client.delete_logged_model(version.source.removeprefix("models:/"))
     client.delete_run(version.run_id)
 
@@ -211,7 +211,7 @@ def test_an_admin_may(guarded: Server, make_pipeline: Callable[..., Pipeline]) -
     client.set_tag(client.get_model_version(created.name, created.version).run_id, "a", "b")
 
 
-# What the rule rests on
+# Assumptions about MLflow
 
 HARMLESS = {
     "createExperiment": "makes one",

@@ -16,7 +16,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     created.dispose()
 
 
-def test_what_is_kept_says_who_needs_it(engine: Engine) -> None:
+def test_a_protected_object_names_the_version_that_needs_it(engine: Engine) -> None:
     retain(engine, {("run", "r"): "version 1", ("files", "1/r"): "version 1"})
     retain(engine, {("run", "r"): "version 2"})
     create_table(engine)

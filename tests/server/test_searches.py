@@ -1,4 +1,4 @@
-"""What searches answer to mallory of the team speech, about things of the team vision and about nothing."""
+"""Answers of searches to mallory of the team speech, about objects of the team vision and about nothing."""
 
 import json
 import secrets
@@ -87,18 +87,20 @@ def test_a_page_of_graphql_tells_nothing_of_versions_of_another_team(guarded: Se
 def test_a_token_counts_nothing_of_another_team(guarded: Server, endpoint: str, kind: str, order: Any) -> None:
     """In the order of their names there is one of the other team before each one of its own, and one at the end."""
     word = secrets.token_hex(4)
-    for place in range(7):
-        account = TRAINER if place % 2 == 0 else STRANGER
+    for index in range(7):
+        account = TRAINER if index % 2 == 0 else STRANGER
         make = model if kind == "registered_models" else experiment
-        make(guarded, account, f"{word}-{place}")
+        make(guarded, account, f"{word}-{index}")
     output, alone = (
         [
-            ([thing["name"] for thing in result], token)
-            for result, token in with_tokens(guarded, endpoint, kind, filter=f"name {wanted}", max_results=1, **order)
+            ([entry["name"] for entry in result], token)
+            for result, token in with_tokens(
+                guarded, endpoint, kind, filter=f"name {name_filter}", max_results=1, **order
+            )
         ]
-        for wanted in (f"LIKE '{word}-%'", f"LIKE '{word}-%' AND name != '{word}-0'")
+        for name_filter in (f"LIKE '{word}-%'", f"LIKE '{word}-%' AND name != '{word}-0'")
     )
-    assert [names for names, _ in output] == [[f"{word}-{place}"] for place in (1, 3, 5)]
+    assert [names for names, _ in output] == [[f"{word}-{index}"] for index in (1, 3, 5)]
     assert output == alone
 
 
@@ -113,10 +115,18 @@ def with_tokens(server: Server, endpoint: str, kind: str, **parameters: Any) -> 
 
 
 def test_a_token_of_logged_models_counts_nothing_of_another_team(guarded: Server) -> None:
-    own, theirs = (experiment(guarded, account, secrets.token_hex(6)) for account in (STRANGER, TRAINER))
-    for account, number in ((TRAINER, theirs), (STRANGER, own), (TRAINER, theirs), (STRANGER, own), (TRAINER, theirs)):
+    own_experiment, theirs = (experiment(guarded, account, secrets.token_hex(6)) for account in (STRANGER, TRAINER))
+    for account, number in (
+        (TRAINER, theirs),
+        (STRANGER, own_experiment),
+        (TRAINER, theirs),
+        (STRANGER, own_experiment),
+        (TRAINER, theirs),
+    ):
         done(ask(guarded, account, "POST", "logged-models", experiment_id=number, name="a", tags=TAGS))
-    result = list(pages(guarded, STRANGER, "logged-models", "models", experiment_ids=[own, theirs], max_results=1))
+    result = list(
+        pages(guarded, STRANGER, "logged-models", "models", experiment_ids=[own_experiment, theirs], max_results=1)
+    )
     assert [len(page) for page in result] == [1, 1]
     assert search(guarded, STRANGER, "logged-models", experiment_ids=[theirs], max_results=1) == {}
 
@@ -126,17 +136,17 @@ def test_a_right_to_all_models_but_one_is_searched_as_such(guarded: Server) -> N
     names = [f"vision-{secrets.token_hex(6)}" for _ in range(3)]
     for name in names:
         model(guarded, TRAINER, name, versions=1)
-    for thing, permission in (("*", "READ"), (names[0], "DENY")):
+    for resource, permission in (("*", "READ"), (names[0], "DENY")):
         right = {
             "username": "auditor",
             "resource_type": "registered_model",
-            "resource_id": thing,
+            "resource_id": resource,
             "permission": permission,
         }
         done(ask(guarded, ADMIN, "POST", "users/permissions/grant", "api/3.0", **right))
     for endpoint, kind in (("registered-models", "registered_models"), ("model-versions", "model_versions")):
         result = {
-            thing["name"] for page in pages(guarded, "auditor", endpoint, kind, max_results=100) for thing in page
+            entry["name"] for page in pages(guarded, "auditor", endpoint, kind, max_results=100) for entry in page
         }
         assert result & set(names) == set(names[1:])
         assert search(guarded, "auditor", endpoint, filter=f"name = '{names[0]}'", max_results=1) == {}

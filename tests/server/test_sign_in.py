@@ -31,15 +31,15 @@ def model(guarded: Server, kubernetes: ApiServer) -> str:
     return name
 
 
-def test_a_pod_signs_in_with_its_token_and_what_it_makes_is_its_teams(
+def test_a_pod_signs_in_with_its_token_and_its_team_owns_its_objects(
     guarded: Server, kubernetes: ApiServer, model: str
 ) -> None:
     for _ in range(2):  # another pod of the team, with another token
         done(ask(guarded, f"Bearer {kubernetes.issue(ROBOTS)}", "GET", f"registered-models/get?name={model}"))
-    for other in (f"Bearer {kubernetes.issue(SPEECH)}", STRANGER, READER):
+    for account in (f"Bearer {kubernetes.issue(SPEECH)}", STRANGER, READER):
         for endpoint in (f"registered-models/get?name={model}", f"experiments/get-by-name?experiment_name={model}"):
-            assert ask(guarded, other, "GET", endpoint)[0] == 404
-        assert model not in str(done(ask(guarded, other, "GET", "registered-models/search")))
+            assert ask(guarded, account, "GET", endpoint)[0] == 404
+        assert model not in str(done(ask(guarded, account, "GET", "registered-models/search")))
 
 
 def test_a_token_is_replaced_while_a_run_goes_on(
@@ -67,10 +67,10 @@ def test_a_token_is_replaced_while_a_run_goes_on(
     assert server.steps(run) == files.steps(run) == {1, 2}
 
 
-def test_what_is_no_token_for_this_server_is_refused(guarded: Server, kubernetes: ApiServer) -> None:
-    gone = kubernetes.issue(ROBOTS)
-    kubernetes.gone.add(gone)
-    for token in (gone, kubernetes.issue(ROBOTS, API), kubernetes.issue(ROBOTS, life=-1), "a.b.c", "x"):
+def test_tokens_for_other_servers_are_refused(guarded: Server, kubernetes: ApiServer) -> None:
+    deleted = kubernetes.issue(ROBOTS)
+    kubernetes.gone.add(deleted)
+    for token in (deleted, kubernetes.issue(ROBOTS, API), kubernetes.issue(ROBOTS, life=-1), "a.b.c", "x"):
         status, message = ask(guarded, f"Bearer {token}", "GET", "experiments/search?max_results=1")
         assert status == 401
         assert token not in message or token == "x"
@@ -98,7 +98,7 @@ def test_an_account_of_a_token_has_no_password(guarded: Server, model: str) -> N
     assert ask(guarded, name, "GET", "experiments/search?max_results=1")[0] == 401
 
 
-def test_a_persons_groups_decide_what_they_read_and_review(guarded: Server, login: Issuer, model: str) -> None:
+def test_a_persons_groups_decide_about_reading_and_reviewing(guarded: Server, login: Issuer, model: str) -> None:
     person = f"Bearer {login.issue('ada', 'robot-people')}"
     lead = f"Bearer {login.issue('grace', 'robot-leads', 'others')}"
     for account in (person, lead):

@@ -18,12 +18,12 @@ def accounts(monkeypatch: pytest.MonkeyPatch) -> Accounts:
     return read()
 
 
-def test_an_account_is_what_the_setting_says_and_nothing_else(accounts: Accounts) -> None:
+def test_accounts_are_those_of_the_setting(accounts: Accounts) -> None:
     pod, rita = Account(POD), Account("rita")
     assert (accounts.writes(pod), accounts.reads(pod), accounts.reviews(pod)) == ({"vision"}, {"vision"}, set())
     assert (accounts.writes(rita), accounts.reads(rita), accounts.reviews(rita)) == (set(), {"vision"}, {"vision"})
-    for other in ("nobody", POD + "2", "x" + POD, "system:serviceaccount:visio:understudy-pipeline", "vision"):
-        assert not accounts.reads(Account(other))
+    for name in ("nobody", POD + "2", "x" + POD, "system:serviceaccount:visio:understudy-pipeline", "vision"):
+        assert not accounts.reads(Account(name))
 
 
 def test_groups_count_by_their_whole_name(accounts: Accounts) -> None:
@@ -43,7 +43,7 @@ def test_without_the_setting_nobody_may_anything(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("setting", "message"),
     [
         ("teams: {v: {writers: ['system:serviceaccount:*:understudy-pipeline']}}", "a name is complete"),
         ("teams: {v: {writers: ['system:serviceaccount:vision']}}", "write system:serviceaccount:NAMESPACE:NAME"),
@@ -51,7 +51,7 @@ def test_without_the_setting_nobody_may_anything(monkeypatch: pytest.MonkeyPatch
         (f"teams: {{v: {{writers: ['system:serviceaccount:a:{'b' * 253}']}}}}", "at most 255 characters"),
         ("teams: {v: {writers: [' a']}}", "a name is complete"),
         ("teams: {v: {writers: ['']}}", "at least 1 character"),
-        ("teams: {v: {writers: [a], reviewers: [a]}}", "what trains a model must not promote it"),
+        ("teams: {v: {writers: [a], reviewers: [a]}}", "who trains a model must not promote it"),
         ("teams: {v: {writers: [a]}, w: {writers: [a]}}", "a is a writer of v and of w"),
         ("teams: {'a:b': {}}", "teams.a:b"),
         ("teams: {v: {owners: [a]}}", "teams.v.owners: "),
@@ -60,7 +60,7 @@ def test_without_the_setting_nobody_may_anything(monkeypatch: pytest.MonkeyPatch
         ("teams: [", "is not YAML"),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch, given: str, said: str) -> None:
-    monkeypatch.setenv("UNDERSTUDY_ACCOUNTS", given)
-    with pytest.raises(InputError, match=f"^UNDERSTUDY_ACCOUNTS: .*{said}"):
+def test_a_wrong_setting_is_an_error_with_its_key(monkeypatch: pytest.MonkeyPatch, setting: str, message: str) -> None:
+    monkeypatch.setenv("UNDERSTUDY_ACCOUNTS", setting)
+    with pytest.raises(InputError, match=f"^UNDERSTUDY_ACCOUNTS: .*{message}"):
         read()

@@ -140,8 +140,8 @@ PLACES = {"2": "{api}/2.0/mlflow/", "3": "{api}/3.0/mlflow/", "a": "{api}/2.0/ml
 
 
 @dataclass
-class Things:
-    """What the team vision has."""
+class TeamObjects:
+    """Objects of the team vision."""
 
     name: str
     experiment: str
@@ -156,13 +156,13 @@ class Line:
     """A line of the table."""
 
     def __init__(self, text: str) -> None:
-        rest, _, self.expected = text.rpartition(" ")
-        match = re.fullmatch(r"(\S+) (?:([3a/]) )?(\S+)(?: +(\{.*\}))? *", rest)
+        request, _, self.expected = text.rpartition(" ")
+        match = re.fullmatch(r"(\S+) (?:([3a/]) )?(\S+)(?: +(\{.*\}))? *", request)
         assert match, text
         self.method, self.place, self.target, self.body = match[1], match[2] or "2", match[3], match[4]
 
-    def asked(self, things: Things, api: str) -> tuple[str, str, bytes | None]:
-        filled = {**asdict(things), "new": secrets.token_hex(6), "graphql": QUERY.replace("RUN", things.run)}
+    def filled_in(self, objects: TeamObjects, api: str) -> tuple[str, str, bytes | None]:
+        filled = {**asdict(objects), "new": secrets.token_hex(6), "graphql": QUERY.replace("RUN", objects.run)}
         text = self.body or ""
         for name, value in filled.items():
             text = text.replace("{" + name + "}", value)
@@ -173,7 +173,7 @@ class Line:
 LINES = [Line(text) for text in TABLE.strip().splitlines()]
 
 
-def make(server: Server) -> Things:
+def make(server: Server) -> TeamObjects:
     name = f"vision-{secrets.token_hex(6)}"
     tags = [{"key": "secret", "value": SECRET}]
     experiment = done(ask(server, TRAINER, "POST", "experiments/create", name=name, tags=tags))["experiment_id"]
@@ -190,7 +190,7 @@ def make(server: Server) -> Things:
     done(ask(server, TRAINER, "POST", ALIAS, name=name, alias="challenger", version="1"))
     roles = done(ask(server, TRAINER, "GET", f"users/roles/list?username={TRAINER}", "api/3.0"))["roles"]
     [role] = [str(role["id"]) for role in roles if role["name"] == "team:vision:write"]
-    return Things(name, experiment, run["run_id"], logged, run["artifact_uri"], role)
+    return TeamObjects(name, experiment, run["run_id"], logged, run["artifact_uri"], role)
 
 
 def send(server: Server, account: str | None, method: str, target: str, body: bytes | None) -> tuple[int, str]:
@@ -219,51 +219,53 @@ def is_as_expected(expected: str, status: int, message: str) -> bool:
     }[expected]
 
 
-def test_every_account_is_answered_as_the_table_says(guarded: Server) -> None:
-    things, wrong = make(guarded), []
+def test_every_account_gets_the_answers_of_the_table(guarded: Server) -> None:
+    objects, wrong = make(guarded), []
     for line in LINES:
         for account, expected in zip(ASKING, line.expected, strict=True):
             for api in ("/api", "/ajax-api") if account in (None, STRANGER) and line.place != "/" else ("/api",):
-                method, target, body = line.asked(things, api)
+                method, target, body = line.filled_in(objects, api)
                 status, message = send(guarded, account, method, target, body)
                 if not is_as_expected(expected, status, message):
                     wrong.append((account, expected, method, target, status, message[:150]))
                 if status < 300 and HARMS.search(f"{method} {line.target}"):
-                    things = make(guarded)
+                    objects = make(guarded)
     assert wrong == [], "\n".join(map(str, wrong))
 
 
 def test_every_route_of_the_front_has_a_line() -> None:
     lines = {(line.method, line.place, re.split(r"[?]", line.target)[0]) for line in LINES}
     missing = []
-    for place, table in (("2", PROGRAMS), ("3", ROLES), ("a", ARTIFACTS), ("/", PAGES)):
+    for version, table in (("2", PROGRAMS), ("3", ROLES), ("a", ARTIFACTS), ("/", PAGES)):
         for row in table.strip().splitlines():
             methods, *paths = row.split()
             for method in methods.split(","):
                 for path in paths:
                     pattern = re.sub(r"\\\{\w+(\\\.)*\\\}", ".+", re.escape(path))
-                    listed = any((m, p) == (method, place) and re.fullmatch(pattern, t) for m, p, t in lines)
+                    listed = any((m, p) == (method, version) and re.fullmatch(pattern, t) for m, p, t in lines)
                     missing += [] if listed else [(method, path)]
-    assert missing == [], "say in the table what each account is answered"
+    assert missing == [], "add each account's answer to the table"
 
 
-# What the table cannot say
+# Cases beyond the table
 
 
-def test_names_of_another_team_cannot_be_told_from_names_of_nothing(guarded: Server) -> None:
+def test_names_of_another_team_are_indistinguishable_from_unused_names(guarded: Server) -> None:
     name = make(guarded).name
     for endpoint in (
         "registered-models/get?name=",
         "experiments/get-by-name?experiment_name=",
         "model-versions/get?version=1&name=",
     ):
-        theirs, nothing = (ask(guarded, STRANGER, "GET", endpoint + asked) for asked in (name, "no" + name))
+        theirs, nothing = (
+            ask(guarded, STRANGER, "GET", endpoint + searched_name) for searched_name in (name, "no" + name)
+        )
         assert theirs[0] == nothing[0] == 404
         assert theirs[1].replace(name, "") == nothing[1].replace("no" + name, "")
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "endpoint",
     [
         "/api/2.0/mlflow/runs/get?run_id={run}",
         "/api/2.0/mlflow/metrics/get-history?run_id={run}&metric_key=loss",
@@ -272,55 +274,55 @@ def test_names_of_another_team_cannot_be_told_from_names_of_nothing(guarded: Ser
         "/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval?run_ids={run}&metric_key=loss&max_results=5",
     ],
 )
-def test_a_run_of_another_team_cannot_be_told_from_none(guarded: Server, asked: str) -> None:
+def test_a_run_of_another_team_is_indistinguishable_from_none(guarded: Server, endpoint: str) -> None:
     run = make(guarded).run
-    theirs, none = (send(guarded, STRANGER, "GET", asked.format(run=named), None) for named in (run, "0" * 32))
+    theirs, none = (send(guarded, STRANGER, "GET", endpoint.format(run=named), None) for named in (run, "0" * 32))
     assert theirs[0] == 403
     assert theirs == none
 
 
 def test_no_version_of_one_team_points_to_files_of_another(guarded: Server) -> None:
-    things, own = make(guarded), f"speech-{secrets.token_hex(4)}"
-    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
-    for source in (things.files, f"models:/{things.logged}", f"models:/{things.name}/1"):
-        status, message = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
+    objects, own_name = make(guarded), f"speech-{secrets.token_hex(4)}"
+    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own_name))
+    for source in (objects.files, f"models:/{objects.logged}", f"models:/{objects.name}/1"):
+        status, message = ask(guarded, STRANGER, "POST", "model-versions/create", name=own_name, source=source)
         assert (status, "that you may read" in message) == (400, True), message
 
 
 def test_who_may_only_read_files_makes_no_version_of_them(guarded: Server) -> None:
     """Its promotion would keep the other team's run as it is."""
-    things, own = make(guarded), f"reading-{secrets.token_hex(4)}"
-    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
-    right = {"username": STRANGER, "resource_type": "experiment", "resource_id": things.experiment}
+    objects, own_name = make(guarded), f"reading-{secrets.token_hex(4)}"
+    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own_name))
+    right = {"username": STRANGER, "resource_type": "experiment", "resource_id": objects.experiment}
     done(ask(guarded, ADMIN, "POST", "users/permissions/grant", "api/3.0", **right, permission="READ"))
-    for source in (things.files, f"models:/{things.logged}"):
-        status, message = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
+    for source in (objects.files, f"models:/{objects.logged}"):
+        status, message = ask(guarded, STRANGER, "POST", "model-versions/create", name=own_name, source=source)
         assert (status, "that this account cannot write to" in message) == (400, True), message
 
 
-def test_a_name_that_another_team_has_is_said_to_be_taken_and_no_more(guarded: Server) -> None:
-    things = make(guarded)
+def test_the_error_about_a_name_of_another_team_gives_no_more(guarded: Server) -> None:
+    objects = make(guarded)
     for endpoint in ("registered-models/create", "experiments/create"):
-        status, message = ask(guarded, STRANGER, "POST", endpoint, name=things.name)
-        assert (status, message) == (403, f"the name {things.name} is taken on this server; choose another")
+        status, message = ask(guarded, STRANGER, "POST", endpoint, name=objects.name)
+        assert (status, message) == (403, f"the name {objects.name} is taken on this server; choose another")
 
 
 def test_a_name_that_became_free_is_the_next_teams_alone(guarded: Server) -> None:
-    name, other = make(guarded).name, f"renamed-{secrets.token_hex(4)}"
-    done(ask(guarded, TRAINER, "POST", "registered-models/rename", name=name, new_name=other))
-    done(ask(guarded, READER, "GET", f"registered-models/get?name={other}"))
-    for free, gone in ((name, None), (other, other)):
-        if gone:
-            done(ask(guarded, TRAINER, "DELETE", "registered-models/delete", name=gone))
+    name, new_name = make(guarded).name, f"renamed-{secrets.token_hex(4)}"
+    done(ask(guarded, TRAINER, "POST", "registered-models/rename", name=name, new_name=new_name))
+    done(ask(guarded, READER, "GET", f"registered-models/get?name={new_name}"))
+    for free, deleted in ((name, None), (new_name, new_name)):
+        if deleted:
+            done(ask(guarded, TRAINER, "DELETE", "registered-models/delete", name=deleted))
         done(ask(guarded, STRANGER, "POST", "registered-models/create", name=free))
         for account in (TRAINER, READER, REVIEWER):
             assert ask(guarded, account, "GET", f"registered-models/get?name={free}")[0] == 404
 
 
 def test_a_reviewer_of_one_team_promotes_nothing_of_another(guarded: Server) -> None:
-    own = f"speech-{secrets.token_hex(4)}"
-    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
-    assert ask(guarded, REVIEWER, "POST", ALIAS, name=own, alias="champion", version="1")[0] == 404
+    own_name = f"speech-{secrets.token_hex(4)}"
+    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own_name))
+    assert ask(guarded, REVIEWER, "POST", ALIAS, name=own_name, alias="champion", version="1")[0] == 404
 
 
 def test_an_experiment_with_a_number_that_was_used_before_is_its_own_teams_alone(guarded: Server) -> None:
@@ -333,7 +335,9 @@ def test_an_experiment_with_a_number_that_was_used_before_is_its_own_teams_alone
     assert ask(guarded, TRAINER, "GET", f"experiments/get?experiment_id={again}")[0] == 403
 
 
-def test_what_an_admin_makes_is_no_teams(guarded: Server) -> None:
+def test_objects_of_an_admin_belong_to_no_team(guarded: Server) -> None:
     name = f"admins-{secrets.token_hex(4)}"
     done(ask(guarded, ADMIN, "POST", "registered-models/create", name=name))
-    assert {ask(guarded, who, "GET", f"registered-models/get?name={name}")[0] for who in (TRAINER, STRANGER)} == {404}
+    assert {
+        ask(guarded, account, "GET", f"registered-models/get?name={name}")[0] for account in (TRAINER, STRANGER)
+    } == {404}

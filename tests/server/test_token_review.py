@@ -20,10 +20,10 @@ def test_a_token_names_its_service_account(cluster: ApiServer) -> None:
     assert service_account(cluster.issue("vision:pipeline")) == "system:serviceaccount:vision:pipeline"
 
 
-def test_what_the_api_server_does_not_take_is_refused(cluster: ApiServer) -> None:
-    gone = cluster.issue("vision:pipeline")
-    cluster.gone.add(gone)
-    for token in (gone, cluster.issue("vision:pipeline", life=-60), cluster.issue("vision:pipeline", API)):
+def test_a_token_that_the_api_server_rejects_is_refused(cluster: ApiServer) -> None:
+    deleted = cluster.issue("vision:pipeline")
+    cluster.gone.add(deleted)
+    for token in (deleted, cluster.issue("vision:pipeline", life=-60), cluster.issue("vision:pipeline", API)):
         with pytest.raises(TokenRefusedError, match="the cluster rejects this token for mlflow"):
             service_account(token)
 

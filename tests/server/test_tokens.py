@@ -50,7 +50,7 @@ def test_a_token_is_never_good_for_longer_than_it_lives(cluster: ApiServer, monk
         account_of(token, None)
 
 
-def test_what_cannot_be_good_is_not_sent_to_the_api_server(cluster: ApiServer) -> None:
+def test_malformed_tokens_are_not_sent_to_the_api_server(cluster: ApiServer) -> None:
     endless = jwt.encode({"aud": ["mlflow"]}, KEY.ljust(64), "HS512")
     for token, message in (("", "not a token"), ("a.b.c", "not a token"), (endless, "never expires")):
         with pytest.raises(TokenRefusedError, match=message):

@@ -22,7 +22,7 @@ def engine(tmp_path: Path) -> Engine:
     return created
 
 
-def test_an_upload_is_known_below_all_of_its_folders_until_it_ends(engine: Engine) -> None:
+def test_an_upload_is_found_below_all_of_its_folders_until_it_ends(engine: Engine) -> None:
     with uploading(engine, "1/models/m-2/artifacts/serving.py"), uploading(engine, "1/models/m-3/conda.yaml"):
         assert in_progress(engine, ["1/models/m-2"]) == ["1/models/m-2/artifacts/serving.py"]
         assert in_progress(engine, ["1/models/m"]) == []
@@ -49,19 +49,19 @@ def test_folders_are_all_that_a_path_is_below() -> None:
     assert folders("a/b/c") == ["a", "a/b", "a/b/c"]
 
 
-def test_nothing_is_promoted_while_one_of_its_files_is_put_in_its_place(
+def test_no_version_is_promoted_during_an_upload_over_its_files(
     guarded: Server, make_pipeline: Callable[..., Pipeline]
 ) -> None:
-    """As a large upload to S3 would: its row is there, and what it was is not known yet."""
+    """As a large upload to S3 would: its row is there, and its content is unknown yet."""
     recipe = {**RECIPE, "name": "uploading"}
     created = make_pipeline(with_account(guarded, TRAINER), recipe).register(weights=secrets.token_bytes(4))
     client = connect(with_account(guarded, ADMIN))
     source = client.get_model_version(created.name, created.version).source
-    place = client.get_logged_model(source.removeprefix("models:/")).artifact_location.removeprefix(
+    location = client.get_logged_model(source.removeprefix("models:/")).artifact_location.removeprefix(
         "mlflow-artifacts:/"
     )
     with sqlite3.connect(guarded.folder / "server.db") as database:
-        row = ("one", f"{place}/serving.py", time.time())
+        row = ("one", f"{location}/serving.py", time.time())
         database.execute("insert into understudy_uploads values (?, ?, ?)", row)
     refused = ask(guarded, REVIEWER, "POST", ALIAS, name=created.name, alias="champion", version=created.version)
     assert refused[0] == 503

@@ -1,4 +1,4 @@
-"""Requests that MLflow's accounts and its handlers would read differently: a reader used them on what is another's."""
+"""Requests that MLflow's accounts and its handlers would read differently: a reader used them on objects of others."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ def owned(guarded: Server) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", None])
-def test_what_is_allowed_by_the_query_is_not_done_by_the_body(
+def test_a_query_that_is_allowed_does_not_let_the_body_do_something_else(
     guarded: Server, owned: dict[str, str], kind: str | None
 ) -> None:
     body = json.dumps({"name": owned["theirs model"]}).encode()
@@ -59,8 +59,8 @@ def test_a_run_has_one_name_in_a_request(
     guarded: Server, owned: dict[str, str], endpoint: str, names: tuple[str, str]
 ) -> None:
     sent = {names[0]: owned["theirs run"], names[1]: owned["mine run"]}
-    rest: dict[str, Any] = {"key": "a", "value": "1"} if endpoint in ("set-tag", "log-metric") else {}
-    status, answer = ask(guarded, READER, "POST", f"runs/{endpoint}", **sent, **rest)
+    content: dict[str, Any] = {"key": "a", "value": "1"} if endpoint in ("set-tag", "log-metric") else {}
+    status, answer = ask(guarded, READER, "POST", f"runs/{endpoint}", **sent, **content)
     assert status == 400, answer
     run = done(ask(guarded, TRAINER, "GET", f"runs/get?run_id={owned['theirs run']}"))["run"]
     assert run["info"]["lifecycle_stage"] == "active"
@@ -91,7 +91,7 @@ def test_a_body_is_a_json_object_with_the_names_of_parameters(guarded: Server, b
     assert (status, "MLflow's client sends no such request" in message) == (400, True)
 
 
-def test_a_get_says_what_it_means_in_its_query(guarded: Server, owned: dict[str, str]) -> None:
+def test_a_get_is_judged_by_its_query(guarded: Server, owned: dict[str, str]) -> None:
     body = json.dumps({"run_id": owned["theirs run"]}).encode()
     status, message = send(guarded, "GET", f"runs/get?run_id={owned['mine run']}", body, "application/json")
     assert (status, "a GET has no body" in message) == (400, True)

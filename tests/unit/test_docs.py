@@ -1,4 +1,4 @@
-"""What a user can write in a recipe is in the docs, and every page that anything names is there."""
+"""Every key of a recipe is in the docs, and every named page exists."""
 
 import re
 import subprocess

@@ -23,10 +23,10 @@ def toy(tmp_path: Path) -> list[Module]:
     return modules(tmp_path)
 
 
-def test_no_folder_holds_too_much_of_the_package() -> None:
+def test_no_folder_has_too_many_lines_of_the_package() -> None:
     lines = lines_by_folder(modules(Path("src")))
     most = MOST * sum(lines.values())
-    assert {folder: held for folder, held in lines.items() if held > most} == {}
+    assert {folder: count for folder, count in lines.items() if count > most} == {}
 
 
 def test_cycles_and_chains_are_found_through_imports_inside_functions(toy: list[Module]) -> None:
@@ -93,9 +93,9 @@ def test_a_role_is_named_in_the_recipe_and_its_graph_alone() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and node.value in names
     }
-    found = {path for path in named if not path.startswith(ROLES_HOMES)}
-    assert found - OTHER_MEANINGS.keys() == set(), "take the constants of recipe/roles.py"
-    assert OTHER_MEANINGS.keys() - found == set(), "take it out of OTHER_MEANINGS"
+    paths = {path for path in named if not path.startswith(ROLES_HOMES)}
+    assert paths - OTHER_MEANINGS.keys() == set(), "take the constants of recipe/roles.py"
+    assert OTHER_MEANINGS.keys() - paths == set(), "take it out of OTHER_MEANINGS"
     for folder in ("pipelines", "components"):
         texts = [ast.unparse(ast.parse(path.read_text())) for path in Path(folder).rglob("*.py")]
         assert [name for name in names for text in texts if f"'{name}'" in text] == []

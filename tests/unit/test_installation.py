@@ -26,15 +26,15 @@ def test_the_files_of_another_package_are_looked_for_in_its_folder(tmp_path: Pat
 
 def test_every_file_that_is_no_code_is_looked_for() -> None:
     folders = [PACKAGE, *(path for path in PACKAGE.iterdir() if path.is_symlink())]
-    found = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
-    data = {path for path in found if path.suffix not in (".py", ".pyc") and path.name not in UNREAD}
+    files = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    data = {path for path in files if path.suffix not in (".py", ".pyc") and path.name not in UNREAD}
     assert {str(path.relative_to(PACKAGE)) for path in data} == {name for name in FILES if not name.endswith(".py")}
     linked = {f"{folder.name}/__init__.py" for folder in folders if (folder / "__init__.py").exists()}
     assert linked - {"understudy/__init__.py"} <= set(FILES)
 
 
 @given(missing=st.sets(st.sampled_from(FILES), min_size=1))
-def test_what_is_missing_is_named_and_nothing_else(missing: set[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_exactly_the_missing_files_are_named(missing: set[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("package")
     for name in set(FILES) - missing:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -16,10 +16,10 @@ SOURCE = Path("src/understudy")
 SERVER = Path("server/src/understudy_server")
 FOR_A_PERSON = SOURCE / "cli"
 COMMANDS = {SOURCE / "launch/kubernetes/collectives.py", SERVER / "gc.py", SERVER / "schema.py"}
-"""Commands of Jobs, in images that lack the others: what they print is their result."""
+"""Commands of Jobs, in images that lack the others: their output is their result."""
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
+def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
     output = capsys.readouterr()
     assert output.out == ""
     return output.err.splitlines()
@@ -28,7 +28,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_text_has_time_level_logger_and_message(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure()
     logging.getLogger("understudy.agent.node").warning("the nodes lost each other: %s", "timeout")
-    (line,) = said(capsys)
+    (line,) = logged(capsys)
     pattern = (
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING understudy\.agent\.node: the nodes lost each other: timeout"
     )
@@ -43,14 +43,14 @@ def test_json_is_an_object_on_each_line(monkeypatch: pytest.MonkeyPatch, capsys:
         raise ValueError("wrong")
     except ValueError:
         logging.getLogger("understudy.x").exception("failed")
-    first, second = map(json.loads, said(capsys))
+    first, second = map(json.loads, logged(capsys))
     assert (first["level"], first["logger"], first["message"]) == ("INFO", "understudy.x", "two\nlines")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z", first["time"])
     assert "traceback" not in first
     assert second["traceback"].endswith("ValueError: wrong")
 
 
-def test_of_libraries_only_warnings_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_libraries_log_only_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure()
     logging.getLogger("some.library").info("chatter")
     logging.getLogger("some.library").warning("heed")
@@ -58,21 +58,21 @@ def test_of_libraries_only_warnings_are_said(capsys: pytest.CaptureFixture[str])
     logging.getLogger("loud.library").info("chatter")
     logging.getLogger("understudy.x").info("progress")
     logging.getLogger("understudy.x").debug("detail")
-    assert [line.rpartition(": ")[2] for line in said(capsys)] == ["heed", "progress"]
+    assert [line.rpartition(": ")[2] for line in logged(capsys)] == ["heed", "progress"]
 
 
 def test_the_packages_of_a_server_log_as_this_one_does(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure(packages=("understudy", "understudy_server"))
     for name in ("understudy.x", "understudy_server.x", "understudy_other.x"):
         logging.getLogger(name).info(name)
-    assert [line.rpartition(": ")[2] for line in said(capsys)] == ["understudy.x", "understudy_server.x"]
+    assert [line.rpartition(": ")[2] for line in logged(capsys)] == ["understudy.x", "understudy_server.x"]
 
 
-def test_configuring_twice_says_a_line_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_configuring_twice_logs_a_line_once(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure()
     logs.configure()
     logging.getLogger("understudy.x").warning("once")
-    assert len(said(capsys)) == 1
+    assert len(logged(capsys)) == 1
 
 
 def test_a_copy_has_the_same_lines_and_is_given_up_where_it_cannot_be_written(
@@ -83,7 +83,7 @@ def test_a_copy_has_the_same_lines_and_is_given_up_where_it_cannot_be_written(
     logs.copy_to(tmp_path / "logs" / "copy.log")
     logs.copy_to(tmp_path / "file" / "copy.log")
     logging.getLogger("understudy.x").warning("a line")
-    (line,) = said(capsys)
+    (line,) = logged(capsys)
     assert (tmp_path / "logs" / "copy.log").read_text() == f"{line}\n"
     logs.configure()
     logging.getLogger("understudy.x").warning("another line")
@@ -114,5 +114,5 @@ def test_a_line_is_written_once_where_another_library_has_configured_the_log(
     logging.getLogger().addHandler(logging.StreamHandler(sys.stdout))
     logs.configure()
     logging.getLogger("understudy.jobs").info("[node-1 rank 0] step 3")
-    (line,) = said(capsys)
+    (line,) = logged(capsys)
     assert line.endswith("[node-1 rank 0] step 3")

@@ -20,28 +20,28 @@ def test_nothing_listens_where_nobody_asked_for_it(monkeypatch: pytest.MonkeyPat
     assert not metrics.serve()
 
 
-def test_what_is_measured_is_read_at_the_address_that_the_variable_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = free()
-    monkeypatch.setenv(metrics.VARIABLE, where)
+def test_metrics_are_served_at_the_variables_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = free()
+    monkeypatch.setenv(metrics.VARIABLE, address)
     assert metrics.serve()
-    with urllib.request.urlopen(f"http://{where}/metrics") as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics") as answer:
         assert "process_resident_memory_bytes" in answer.read().decode()
 
 
 def test_an_address_that_is_taken_costs_the_metrics_and_not_the_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        where = f"127.0.0.1:{other.getsockname()[1]}"
-        monkeypatch.setenv(metrics.VARIABLE, where)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv(metrics.VARIABLE, address)
         assert not metrics.serve()
-    assert where in caplog.text
+    assert address in caplog.text
 
 
-@pytest.mark.parametrize("said", ["9095", ":9095", "0.0.0.0", "0.0.0.0:http", "0.0.0.0:0", "0.0.0.0:70000"])
-def test_what_is_no_address_is_refused_with_the_variables_name(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    monkeypatch.setenv(metrics.VARIABLE, said)
+@pytest.mark.parametrize("address", ["9095", ":9095", "0.0.0.0", "0.0.0.0:http", "0.0.0.0:0", "0.0.0.0:70000"])
+def test_an_invalid_address_is_refused_with_the_variables_name(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv(metrics.VARIABLE, address)
     with pytest.raises(InputError, match=r"UNDERSTUDY_METRICS: .* is not HOST:PORT"):
         metrics.serve()

@@ -13,9 +13,9 @@ WITHOUT = {
     "plan/planned.py": "a type: plan/test_trace.py and plan/test_depth.py",
     "plan/layouts.py": "plan/test_depth.py, for the blocks of each stage",
     "plan/rank_models.py": "plan/test_trace.py compares it with the ranks of real trainings",
-    "plan/copies.py": "what a replica holds beside a model: plan/test_depth.py and plan/test_trace.py",
+    "plan/copies.py": "a replica's memory beside a model: plan/test_depth.py and plan/test_trace.py",
     "__main__.py": "one line; every test that starts `python -m understudy` runs it",
-    "errors.py": "exit codes and messages, seen by the tests of what raises them",
+    "errors.py": "exit codes and messages, covered by the tests of the modules that raise them",
     "cli/check.py": "the shape of a line of the doctor: cli/test_doctor.py",
     "cli/cluster.py": "`run --on cluster`: cli/test_run.py",
     "cli/collectives.py": "`doctor --collectives`: cli/test_doctor.py; on a cluster: cluster/test_collectives.py",
@@ -23,7 +23,7 @@ WITHOUT = {
     "cli/recipe.py": "arguments that commands share: cli/test_recipe_commands.py",
     "cli/settings.py": "the options of every command: cli/test_main.py",
     "cli/store.py": "cli/test_store_commands.py",
-    "agent/eviction.py": "what a rank is told when its pod has to go: agent/test_node.py",
+    "agent/eviction.py": "the message to a rank whose pod has to go: agent/test_node.py",
     "agent/surroundings.py": "agent/test_evaluation.py, and every training of train/jobs.py asks them",
     "agent/training.py": "a training as a rank has it: agent/test_worker.py",
     "data/documents.py": "data/test_ingest.py",
@@ -39,14 +39,14 @@ WITHOUT = {
     "tasks/causal_lm.py": "tasks/test_protocols.py, data/test_prepare.py, registry/test_serving.py",
     "tasks/image_classification.py": "tasks/test_protocols.py, data/test_prepare.py, registry/test_serving.py",
     "train/profile.py": "types of a profile: steps/test_profiles.py",
-    "jobs/heartbeat.py": "what a heartbeat says: agent/test_heartbeat.py writes it",
+    "jobs/heartbeat.py": "the content of a heartbeat: agent/test_heartbeat.py writes it",
     "evaluate/quality.py": "evaluate/test_gate.py",
     "jobs/outcome.py": "agent/test_worker.py writes outcomes, launch/local/test_launcher.py reads them",
-    "launch/kubernetes/actions.py": "launch/kubernetes/test_controller.py and test_fault_table.py see what is done",
-    "launch/kubernetes/decisions.py": "types of what a rule says",
+    "launch/kubernetes/actions.py": "launch/kubernetes/test_controller.py and test_fault_table.py see the actions",
+    "launch/kubernetes/decisions.py": "types of decisions",
     "launch/kubernetes/diagnosis.py": "the list of rules: launch/kubernetes/test_fault_table.py goes through it",
     "launch/kubernetes/evidence.py": "launch/kubernetes/test_fault_table.py",
-    "launch/kubernetes/job.py": "what one job is: launch/kubernetes/test_controller.py",
+    "launch/kubernetes/job.py": "one job: launch/kubernetes/test_controller.py",
     "kube/kind.py": "two constants",
     "kube/timeouts.py": "how long is waited: launch/kubernetes/test_fault_table.py",
     "launch/kubernetes/platform.py": "launch/test_platform.py asks both platforms the same questions",
@@ -76,7 +76,7 @@ WITHOUT = {
     "recipe/roles.py": "constants: test_graph.py",
     "recipe/rules.py": "recipe/test_schema.py",
     "recipe/training_rules.py": "recipe/test_schema.py",
-    "recipe/section.py": "what every section is: recipe/test_schema.py",
+    "recipe/section.py": "the rules for all sections: recipe/test_schema.py",
     "recipe/yaml.py": "recipe/test_file.py",
     "registry/foreign.py": "registry/steps/test_foreign.py asks a real one",
     "registry/evidence.py": "registry/test_register.py",
@@ -89,16 +89,16 @@ WITHOUT = {
     "registry/middleware/body_limit.py": "server/test_body_limit.py, with accounts and without a server",
     "registry/over_mlflow.py": "registry/test_tracking.py asks it and over_rest the same questions",
     "registry/over_rest.py": "registry/test_tracking.py",
-    "registry/loaded.py": "what a version says, in a process of its own: steps/test_served.py",
+    "registry/loaded.py": "a version's predictions, in another process: steps/test_served.py",
     "registry/pyfunc.py": "registry/test_serving.py",
-    "steps/arrays.py": "what no archive of arrays is: steps/test_measures.py",
+    "steps/arrays.py": "invalid archives of arrays: steps/test_measures.py",
     "steps/evaluate.py": "steps/test_keys.py; its work: steps/test_results.py and steps/test_measures.py",
     "steps/evidence.py": "steps/test_keys.py, and evaluate/test_report.py shows it",
     "steps/identity.py": "steps/test_keys.py",
-    "steps/ingest.py": "steps/test_summary.py runs it; what decides it: steps/test_keys.py",
+    "steps/ingest.py": "steps/test_summary.py runs it; its key: steps/test_keys.py",
     "steps/pretrained_config.py": "steps/test_recipe_check.py",
     "steps/step.py": "steps/test_keys.py and steps/test_execution.py",
-    "parallel/checkpoint_files.py": "what is written, and what goes wrong: parallel/test_checkpoint.py",
+    "parallel/checkpoint_files.py": "contents and failures: parallel/test_checkpoint.py",
     "parallel/savers.py": "their order: train/test_savers.py",
     "parallel/pipeline.py": "train/test_pipelined.py, under every schedule",
     "plan/hardware.py": "cli/test_plan.py",
@@ -112,7 +112,7 @@ WITHOUT = {
     "train/resources.py": "a type",
     "jobs/trainings.py": "steps/test_job_spec.py and plan/test_trace.py, which read the settings",
     "train/job.py": "train/test_parity.py and train/test_resume.py",
-    "train/reports.py": "agent's and pipeline's tests of what is reported",
+    "train/reports.py": "agent's and pipeline's tests of reports",
     "train/loop.py": "train/test_parity.py and train/test_resume.py",
     "train/curve.py": "train/test_parity.py, and train/test_guard.py for its marks",
     "train/training.py": "types of a training: train/test_parity.py",
@@ -122,12 +122,12 @@ WITHOUT = {
 
 def modules() -> list[str]:
     """The package's modules that hold code; an __init__ that only re-exports holds none."""
-    found = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
-    return [str(path) for path in found if path.name != "__init__.py"]
+    paths = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
+    return [str(path) for path in paths if path.name != "__init__.py"]
 
 
 def mirrors(name: Path | str) -> list[Path]:
-    """Where a test of that name may lie; what is in the folder of registries or clusters does not repeat its name."""
+    """Where a test of that name may lie; names in the folders of registries and clusters leave out the folder."""
     path = Path(name)
     return [folder / (path.relative_to(folder.name) if path.parts[0] == folder.name else path) for folder in FOLDERS]
 
@@ -153,8 +153,8 @@ def test_every_test_that_a_reason_names_is_there() -> None:
         named = [word.strip(".,;:") for word in reason.split() if word.strip(".,;:").endswith(".py")]
         folders = [Path(name).parent for name in named if "/" in name]
         for name in named:
-            places = [folder / Path(name).name for folder in [Path(name).parent, *folders]]
-            assert any(test.exists() for place in places for test in mirrors(place)), module
+            paths = [folder / Path(name).name for folder in [Path(name).parent, *folders]]
+            assert any(test.exists() for path in paths for test in mirrors(path)), module
 
 
 def test_packages_only_re_export() -> None:

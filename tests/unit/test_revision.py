@@ -66,7 +66,9 @@ def test_ingest_reaches_neither_training_nor_evaluation(package: Path) -> None:
         (lambda text: text.replace("def f(x):", "def f(x=3):"), True),
     ],
 )
-def test_only_what_the_interpreter_runs_counts(tmp_path: Path, change: Callable[[str], str], counts: bool) -> None:
+def test_only_changes_that_the_interpreter_runs_count(
+    tmp_path: Path, change: Callable[[str], str], counts: bool
+) -> None:
     text = '"""Top."""\n\nSIZE = 3\n\n\ndef f(x):\n    return x + 1\n\n\nasync def g():\n    return 3\n'
     path = tmp_path / "thing.py"
     path.write_text(text)
@@ -110,7 +112,7 @@ def test_a_template_counts_for_the_module_that_names_it_and_no_other(tmp_path: P
     assert revision(("understudy.number",), tmp_path) == before["number"]
 
 
-def test_what_carries_bytes_and_messages_does_not_count(package: Path) -> None:
+def test_modules_that_carry_bytes_and_messages_do_not_count(package: Path) -> None:
     before = sources(package)
     for name in (*CARRIERS, "understudy.store.objects"):
         path = file_of(name, package)
@@ -137,22 +139,26 @@ def test_the_versions_of_the_libraries_that_are_imported_count(monkeypatch: pyte
 
 def test_a_launcher_without_torch_gives_the_key_that_its_trainer_would(monkeypatch: pytest.MonkeyPatch) -> None:
     enters = ("understudy.agent.worker", "understudy.agent.node")
-    here = revision(enters)
-    assert {"torch", "transformers"} <= here["libraries"].keys()
-    without = {name: found for name, found in module.distributions().items() if name not in ("torch", "transformers")}
+    complete = revision(enters)
+    assert {"torch", "transformers"} <= complete["libraries"].keys()
+    without = {
+        name: packages for name, packages in module.distributions().items() if name not in ("torch", "transformers")
+    }
     monkeypatch.setattr(module, "distributions", lambda: without)
-    assert revision(enters) == here
+    assert revision(enters) == complete
 
 
 @pytest.mark.parametrize("layout", ["branch", "packed", "detached", "worktree"])
 def test_a_checkout_s_commit_is_read_without_git(tmp_path: Path, layout: str) -> None:
-    of, git = "0123456789" * 4, tmp_path / ".git"
+    commit, git = "0123456789" * 4, tmp_path / ".git"
     (git / "refs" / "heads").mkdir(parents=True)
-    (git / "packed-refs").write_text(f"# pack-refs with: peeled\n{'f' * 40} refs/heads/mainly\n{of} refs/heads/main\n")
-    head = of if layout == "detached" else "ref: refs/heads/main"
+    (git / "packed-refs").write_text(
+        f"# pack-refs with: peeled\n{'f' * 40} refs/heads/mainly\n{commit} refs/heads/main\n"
+    )
+    head = commit if layout == "detached" else "ref: refs/heads/main"
     if layout == "branch":
         (git / "packed-refs").unlink()
-        (git / "refs" / "heads" / "main").write_text(f"{of}\n")
+        (git / "refs" / "heads" / "main").write_text(f"{commit}\n")
     (git / "HEAD").write_text(f"{head}\n")
     if layout == "worktree":
         (git / "worktrees" / "w").mkdir(parents=True)
@@ -160,5 +166,5 @@ def test_a_checkout_s_commit_is_read_without_git(tmp_path: Path, layout: str) ->
         (git / "worktrees" / "w" / "commondir").write_text("../..\n")
         (tmp_path / "file").write_text(f"gitdir: {git}/worktrees/w\n")
         git = tmp_path / "file"
-    assert module._checked_out(git) == of
+    assert module._checked_out(git) == commit
     assert module._checked_out(tmp_path / "none") == ""

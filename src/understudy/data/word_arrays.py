@@ -104,12 +104,12 @@ class Words(Labelled):
         super().__init__(folder, INPUTS, split)
         self.tokens, self.bytes = lengths(folder, split)
 
-    def batches(self, size: int, rank: int = 0, of: int = 1) -> Iterator[Batch]:
+    def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         """This share's batches of texts, in order; tokens within words and padding belong to no example."""
-        for whole in super().batches(size, rank, of):
-            is_word = whole.targets != IGNORED
-            examples = np.where(is_word, whole.examples[:, None], -1)
-            yield Batch(whole.inputs, np.where(is_word, whole.targets, 0), examples)
+        for batch in super().batches(size, rank, world_size):
+            is_word = batch.targets != IGNORED
+            examples = np.where(is_word, batch.examples[:, None], -1)
+            yield Batch(batch.inputs, np.where(is_word, batch.targets, 0), examples)
 
 
 def shown(folder: Path, number: int, labels: Sequence[str], padding: int) -> str:

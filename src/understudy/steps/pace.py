@@ -11,7 +11,7 @@ class Pace:
 
     _first: tuple[float, float] = (0.0, 0.0)
     _last: float = -1.0
-    _said: tuple[float, float] = (0.0, 0.0)
+    _logged: tuple[float, float] = (0.0, 0.0)
 
     def left(self, done: float, total: float, now: float) -> float:
         """Remaining seconds at this pace; 0 while unknown."""
@@ -23,7 +23,7 @@ class Pace:
 
     def is_worth_a_line(self, now: float) -> bool:
         """Whether to log a line: after progress, SAY seconds after the last line. True counts as logged."""
-        if self._last == self._said[0] or now - self._said[1] < SAY:
+        if self._last == self._logged[0] or now - self._logged[1] < SAY:
             return False
-        self._said = self._last, now
+        self._logged = self._last, now
         return True

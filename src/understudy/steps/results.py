@@ -1,4 +1,4 @@
-"""A model's results on a test split: an object that is measured once for all runs, whatever the model's role.
+"""A model's results on a test split: an object that is measured once for all runs and all roles of the model.
 
 The key covers the model, the examples, the measuring code, how the examples are fed to it, and the device. The number
 of processes for examples and shards is left out: the bits are the same. All models of a run are measured in the same

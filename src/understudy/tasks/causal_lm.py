@@ -59,18 +59,18 @@ def prepare(
 
     del labels
     shape = data.text or Text()
-    by = copy_tokenizer(like, folder) if like else write_tokenizer(shape.tokenizer, records, folder)
+    tokenizer_file = copy_tokenizer(like, folder) if like else write_tokenizer(shape.tokenizer, records, folder)
     facts: Facts = {
         "task": "causal-lm",
-        "vocab_size": by.size,
-        "eos_id": by.end,
+        "vocab_size": tokenizer_file.size,
+        "eos_id": tokenizer_file.end,
         "sequence_length": shape.sequence_length,
-        "tokens": write_tokens(by, batches, folder),
+        "tokens": write_tokens(tokenizer_file, batches, folder),
     }
-    if by.first is not None and by.first != by.end:
-        facts["bos_id"] = by.first
-    if by.special is not None:
-        facts["special_ids"] = by.special
+    if tokenizer_file.first is not None and tokenizer_file.first != tokenizer_file.end:
+        facts["bos_id"] = tokenizer_file.first
+    if tokenizer_file.special is not None:
+        facts["special_ids"] = tokenizer_file.special
     if shape.packing == "documents":
         for split in ("train", "validation"):
             write_packed(folder, split, shape.sequence_length)
@@ -272,18 +272,18 @@ def losses_by_transformers(
     import torch
 
     texts = [record.content.decode() for record in examples]
-    tokenizer, other = _tokenizer(facts, model, texts)
+    tokenizer, tokenizer_name = _tokenizer(facts, model, texts)
     end, length, nats = facts["eos_id"], facts["sequence_length"], list[float]()
     for text in texts:
         ids = _ids(tokenizer, text)
         inputs, targets = torch.tensor([facts.get("bos_id", end), *ids]), torch.tensor([*ids, end])
         total = 0.0
-        for window, wanted in zip(torch.split(inputs, length), torch.split(targets, length), strict=True):
+        for window, window_targets in zip(torch.split(inputs, length), torch.split(targets, length), strict=True):
             with torch.inference_mode():
                 logits = net(window[None]).logits[0, :, : facts["vocab_size"]].float()
-            total += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
+            total += float(torch.nn.functional.cross_entropy(logits, window_targets, reduction="sum"))
         nats.append(total)
-    return nats, other
+    return nats, tokenizer_name
 
 
 def _tokenizer(facts: "Facts", model: "Path", texts: list[str]) -> tuple[Any, str]:
@@ -294,12 +294,12 @@ def _tokenizer(facts: "Facts", model: "Path", texts: list[str]) -> tuple[Any, st
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     exact = PreTrainedTokenizerFast.from_pretrained(model, local_files_only=True)
-    found = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code="code" in facts)
-    if all(_ids(found, text) == _ids(exact, text) for text in texts):
-        return found, ""
-    return exact, type(found).__name__
+    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code="code" in facts)
+    if all(_ids(tokenizer, text) == _ids(exact, text) for text in texts):
+        return tokenizer, ""
+    return exact, type(tokenizer).__name__
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    found: list[int] = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-    return found
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    return ids

@@ -234,36 +234,36 @@ class Predictor:
         image = self.facts["image"]
         return image["channels"], image["size"], image["size"]
 
-    def _decoded(self, given: "NDArray[Any]") -> "NDArray[Any]":
+    def _decoded(self, rows: "NDArray[Any]") -> "NDArray[Any]":
         import numpy as np
 
         channels, size, _ = self.shape
         background = self.facts["image"].get("background", "white")
-        found = np.empty((len(given), *self.shape), np.uint8)
-        for number, image in enumerate(given):
+        images = np.empty((len(rows), *self.shape), np.uint8)
+        for number, image in enumerate(rows):
             try:
-                found[number] = self.images.pixels(_content(image), size, channels, background)
+                images[number] = self.images.pixels(_content(image), size, channels, background)
             except ValueError as error:
                 raise ValueError(f"image {number}: {error}") from error
-        return found
+        return images
 
-    def _checked(self, given: "NDArray[Any]") -> "NDArray[Any]":
+    def _checked(self, rows: "NDArray[Any]") -> "NDArray[Any]":
         import numpy as np
 
         try:
-            numbers = np.array(given.tolist()) if given.dtype == object else given  # JSON input has dtype object
+            numbers = np.array(rows.tolist()) if rows.dtype == object else rows  # JSON input has dtype object
         except ValueError as error:
             raise self._refusal("rows of different lengths") from error
-        whole = np.issubdtype(numbers.dtype, np.integer)
-        in_range = whole and numbers.min(initial=0) >= 0 and numbers.max(initial=0) <= 255
+        is_integer = np.issubdtype(numbers.dtype, np.integer)
+        in_range = is_integer and numbers.min(initial=0) >= 0 and numbers.max(initial=0) <= 255
         if numbers.shape[1:] != self.shape or not in_range:
             raise self._refusal(f"{numbers.dtype} of shape {numbers.shape}")
         return numbers.astype(np.uint8)
 
-    def _refusal(self, given: str) -> ValueError:
+    def _refusal(self, reason: str) -> ValueError:
         return ValueError(
             "this model takes encoded images of any size, or pixels as whole numbers from 0 to 255 of shape "
-            f"(N, {', '.join(map(str, self.shape))}); these are {given}"
+            f"(N, {', '.join(map(str, self.shape))}); these are {reason}"
         )
 
 
@@ -308,8 +308,8 @@ def losses(facts: "Facts", rows: "Mapping[str, Any]", examples: "Sequence[Conten
     import sys
 
     labels = [facts["labels"].index(str(record.label)) for record in examples]
-    found = zip(labels, rows["probabilities"], strict=True)
-    return [-math.log(max(probabilities[index], sys.float_info.min)) for index, probabilities in found]
+    predictions = zip(labels, rows["probabilities"], strict=True)
+    return [-math.log(max(probabilities[index], sys.float_info.min)) for index, probabilities in predictions]
 
 
 def losses_by_transformers(
@@ -328,5 +328,5 @@ def losses_by_transformers(
     with torch.inference_mode():
         logits = torch.cat([net(part).logits.float() for part in torch.split(((inputs - mean) / std).to(net.dtype), 8)])
     labels = torch.tensor([net.config.label2id[record.label] for record in examples])
-    found: list[float] = torch.nn.functional.cross_entropy(logits, labels, reduction="none").tolist()
-    return found, ""
+    nats: list[float] = torch.nn.functional.cross_entropy(logits, labels, reduction="none").tolist()
+    return nats, ""

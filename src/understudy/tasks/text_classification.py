@@ -136,7 +136,7 @@ def _segments(tokenizer: Any) -> dict[str, int]:
     from understudy.errors import InputError
 
     encoding = tokenizer.encode("a", "b")
-    texts = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    texts = [index for index, special in enumerate(encoding.special_tokens_mask) if not special]
     if texts[-1] - texts[0] < len(texts):
         raise InputError(f"{PLACE}: it puts no special token between two texts. Take a tokenizer that does.")
     second = encoding.type_ids.index(1) if 1 in encoding.type_ids else 0
@@ -336,12 +336,12 @@ def losses_by_transformers(
     settings = {"truncation": True, "max_length": facts["sequence_length"], "split_special_tokens": True}
     exact = PreTrainedTokenizerFast.from_pretrained(model, local_files_only=True)
     auto = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code="code" in facts)
-    tokens, others = ([one(*pair, **settings)["input_ids"] for pair in pairs] for one in (exact, auto))
-    nats, taken = list[float](), inspect.signature(net.forward).parameters
+    tokens, auto_tokens = ([tokenize(*pair, **settings)["input_ids"] for pair in pairs] for tokenize in (exact, auto))
+    nats, accepted = list[float](), inspect.signature(net.forward).parameters
     for record, ids in zip(examples, tokens, strict=True):
         first, named = _arguments(torch.tensor([ids]), _padding(facts), _separator(facts))
         with torch.inference_mode():
-            logits = net(first, **{name: value for name, value in named.items() if name in taken}).logits.float()
+            logits = net(first, **{name: value for name, value in named.items() if name in accepted}).logits.float()
         label = torch.tensor([net.config.label2id[record.label]])
         nats.append(float(torch.nn.functional.cross_entropy(logits, label)))
-    return nats, "" if tokens == others else type(auto).__name__
+    return nats, "" if tokens == auto_tokens else type(auto).__name__

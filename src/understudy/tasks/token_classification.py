@@ -287,11 +287,11 @@ def losses_by_transformers(
     exact = PreTrainedTokenizerFast.from_pretrained(model, local_files_only=True)
     auto = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code="code" in facts)
     encodings = [exact(text, **settings).encodings[0] for text in texts]
-    nats, taken = list[float](), inspect.signature(net.forward).parameters
+    nats, accepted = list[float](), inspect.signature(net.forward).parameters
     for record, text, encoding in zip(examples, texts, encodings, strict=True):
         first, named = _arguments(torch.tensor([encoding.ids]), _padding(facts))
         with torch.inference_mode():
-            logits = net(first, **{name: value for name, value in named.items() if name in taken}).logits[0].float()
+            logits = net(first, **{name: value for name, value in named.items() if name in accepted}).logits[0].float()
         pairs = zip(labels_of(record), first_tokens(text, encoding), strict=True)
         targets = {first: net.config.label2id[label] for label, first in pairs if first is not None}
         ids = torch.tensor([*targets.values()], dtype=torch.long)

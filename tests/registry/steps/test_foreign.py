@@ -64,8 +64,8 @@ def _registered(home: Path, folder: Path) -> np.ndarray:
             model, name="m", signature=signature, registered_model_name="digits", pip_requirements=["scikit-learn"]
         )
     mlflow.MlflowClient(uri).set_registered_model_alias("digits", "champion", "1")
-    found: np.ndarray = model.predict(pixels) == targets
-    return found
+    correct: np.ndarray = model.predict(pixels) == targets
+    return correct
 
 
 def new_run(store: Store, recipe: Recipe) -> Run:
@@ -82,13 +82,13 @@ def test_a_champion_by_other_means_is_compared_where_the_recipe_trusts_it(
     assert "register.trust_champion to true" in champion_problem(run)
 
     trusting = new_run(store, load(DIGITS, ["register.trust_champion=true"]))
-    found = champion_input(store, trusting, {"examples": examples})
+    inputs = champion_input(store, trusting, {"examples": examples})
     assert champion_problem(trusting) == ""
-    folder = store.objects.path(found["foreign"])
+    folder = store.objects.path(inputs["foreign"])
     with np.load(folder / "results.npz") as results:
         assert list(results) == ["champion.correct"]
         assert np.array_equal(results["champion.correct"], theirs)
     assert 0.5 < theirs.mean() < 1
     assert json.loads((folder / "champion.json").read_text()) == {"name": "digits", "version": "1"}
     again = new_run(store, load(DIGITS, ["register.trust_champion=true"]))
-    assert champion_input(store, again, {"examples": examples}) == found
+    assert champion_input(store, again, {"examples": examples}) == inputs

@@ -39,7 +39,7 @@ TEXTS = ["a plain text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12, "an
 
 
 def text_student(folder: Path, kind: str = "llama", precision: str = "fp32") -> tuple[Path, list[bytes], Any, Any]:
-    """A model, its test examples, and what the evaluation says of them: predictions and losses."""
+    """A model, its test examples, and the evaluation's results: predictions and losses."""
     tokenizer = tokenizers.train(iter(["a text about <|endoftext|> and more"] * 4), 300)
     (folder / "tokenizer.json").write_text(tokenizer.to_str())
     tokenizer_files.write(folder, tokenizer_files.of_trained())
@@ -51,15 +51,15 @@ def text_student(folder: Path, kind: str = "llama", precision: str = "fp32") -> 
     }
     spec = {"type": kind, "config": {**SMALL, "max_position_embeddings": 16, "num_key_value_heads": 2}}
     model = save(folder / "model", spec, facts, folder / "tokenizer.json")
-    ids = [[*one.ids, 0] for one in tokenizer.encode_batch(TEXTS, add_special_tokens=False)]
+    ids = [[*encoding.ids, 0] for encoding in tokenizer.encode_batch(TEXTS, add_special_tokens=False)]
     np.save(folder / "test.tokens.npy", np.concatenate(ids).astype(np.uint16))
     np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, ids)]))
     np.save(folder / "test.bytes.npy", np.array([len(text.encode()) for text in TEXTS]))
     nll = np.zeros(len(TEXTS))
     with torch.no_grad():
         for batch in Documents(folder, 8, 0, 8).batches(4):
-            one = predicted(narrowed(loaded(model), KINDS[precision]), batch, torch.device("cpu"))
-            np.add.at(nll, one.examples, one.nll)
+            results = predicted(narrowed(loaded(model), KINDS[precision]), batch, torch.device("cpu"))
+            np.add.at(nll, results.examples, results.nll)
     return model, [text.encode() for text in TEXTS], np.array(list(map(len, ids)), float), nll
 
 
@@ -72,7 +72,7 @@ def image_student(folder: Path, precision: str = "fp32", kind: str = "vit") -> t
         contents.append(stream.getvalue())
     with torch.no_grad():
         logits = narrowed(loaded(model), KINDS[precision])(
-            torch.from_numpy(np.stack([pixels(one, 8, 1) for one in contents]))
+            torch.from_numpy(np.stack([pixels(content, 8, 1) for content in contents]))
         ).logits.float()
     labels = torch.arange(6) % 3
     return model, contents, np.ones(6), torch.nn.functional.cross_entropy(logits, labels, reduction="none").numpy()
@@ -85,8 +85,8 @@ def prepared(
     harm: Callable[[Path], None] = lambda model: None,
     precision: str = "fp32",
 ) -> tuple[Pipeline, str, Work, Any]:
-    made = text_student(folder, kind, precision) if task == "causal-lm" else image_student(folder, precision, kind)
-    student, contents, predictions, nll = made
+    measured = text_student(folder, kind, precision) if task == "causal-lm" else image_student(folder, precision, kind)
+    student, contents, predictions, nll = measured
     harm(student)
     labels = [None] * len(contents) if task == "causal-lm" else describe_images()["labels"] * 2
     records = [
@@ -119,38 +119,38 @@ def test_a_version_is_registered_if_it_gives_the_numbers_that_the_gate_saw(tmp_p
     client = connect(pipeline.uri)
     assert client.search_model_versions("") == []
     np.savez(tmp_path / "per_example.npz", **{"weights.tokens": np.ones(len(nll)), "student.nll": nll})
-    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
-    assert made.version == "1"
-    path = client.download_artifacts(made.parent_run_id, "served.json", str(tmp_path))
+    registration = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    assert registration.version == "1"
+    path = client.download_artifacts(registration.parent_run_id, "served.json", str(tmp_path))
     figures = json.loads(Path(path).read_text())
     assert set(figures) == {"pyfunc", "transformers"}
-    assert all(one["examples"] == len(nll) and one["largest_difference"] < 1e-4 for one in figures.values())
-    said = client.get_model_version("proved", "1").tags["served"]
-    assert said == served(figures)
-    assert f"{len(nll)} test examples" in said
-    report = Path(client.download_artifacts(made.parent_run_id, "report.html", str(tmp_path))).read_text()
-    assert f"<p>{said}</p>" in report
+    assert all(figure["examples"] == len(nll) and figure["largest_difference"] < 1e-4 for figure in figures.values())
+    evidence = client.get_model_version("proved", "1").tags["served"]
+    assert evidence == served(figures)
+    assert f"{len(nll)} test examples" in evidence
+    report = Path(client.download_artifacts(registration.parent_run_id, "report.html", str(tmp_path))).read_text()
+    assert f"<p>{evidence}</p>" in report
     again = pipeline.register(pipeline.new_run(), student=digest, prove=lambda version: prove(work, version))
     report = Path(client.download_artifacts(again.parent_run_id, "report.html", str(tmp_path))).read_text()
-    assert (again.version, f"<p>{said}</p>" in report) == ("1", True)
+    assert (again.version, f"<p>{evidence}</p>" in report) == ("1", True)
 
 
 @pytest.mark.parametrize("task", ["causal-lm", "image-classification"])
 def test_a_version_is_loaded_in_the_precision_that_it_was_measured_in(tmp_path: Path, task: str) -> None:
     pipeline, digest, work, nll = prepared(tmp_path, task, precision="bf16")
-    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
-    path = connect(pipeline.uri).download_artifacts(made.parent_run_id, "served.json", str(tmp_path))
+    registration = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    path = connect(pipeline.uri).download_artifacts(registration.parent_run_id, "served.json", str(tmp_path))
     exact = text_student if task == "causal-lm" else image_student
     (tmp_path / "exact").mkdir()
     rounding = np.abs(exact(tmp_path / "exact")[3] - nll).max()
-    for way, figures in json.loads(Path(path).read_text()).items():
-        assert figures["largest_difference"] < rounding, way
+    for loader, figures in json.loads(Path(path).read_text()).items():
+        assert figures["largest_difference"] < rounding, loader
 
 
 def test_a_network_with_batch_normalisation_is_served_in_bf16(tmp_path: Path) -> None:
     pipeline, digest, work, _ = prepared(tmp_path, "image-classification", "resnet", precision="bf16")
-    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
-    path = connect(pipeline.uri).download_artifacts(made.parent_run_id, "served.json", str(tmp_path))
+    registration = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    path = connect(pipeline.uri).download_artifacts(registration.parent_run_id, "served.json", str(tmp_path))
     figures = json.loads(Path(path).read_text())
     assert figures.keys() == {"pyfunc", "transformers"}
     assert figures["pyfunc"]["largest_difference"] < 1e-6
@@ -177,7 +177,7 @@ def other_class(model: Path) -> None:
 
 
 @pytest.mark.parametrize(("task", "harm"), [("image-classification", labels_exchanged)])
-def test_what_transformers_alone_would_answer_otherwise_is_not_registered(
+def test_a_model_that_transformers_alone_answers_differently_is_not_registered(
     tmp_path: Path, task: str, harm: Callable[[Path], None]
 ) -> None:
     pipeline, digest, work, _ = prepared(tmp_path, task, harm=harm)
@@ -191,13 +191,13 @@ def test_what_transformers_alone_would_answer_otherwise_is_not_registered(
     [("qwen2", lambda model: None, "Qwen2Tokenizer"), ("llama", other_class, "Qwen2Tokenizer")],
     ids=["by the model's type", "by the tokenizer's class"],
 )
-def test_the_evidence_says_where_autotokenizer_reads_other_tokens(
+def test_the_evidence_names_characters_that_autotokenizer_reads_as_other_tokens(
     tmp_path: Path, kind: str, harm: Callable[[Path], None], name: str
 ) -> None:
     pipeline, digest, work, _ = prepared(tmp_path, "causal-lm", kind, harm)
     assert pipeline.register(student=digest, prove=lambda version: prove(work, version)).version == "1"
-    said = connect(pipeline.uri).get_model_version("proved", "1").tags["served"]
-    assert f"uses {name} instead of tokenizer.json; load the tokenizer with PreTrainedTokenizerFast" in said
+    evidence = connect(pipeline.uri).get_model_version("proved", "1").tags["served"]
+    assert f"uses {name} instead of tokenizer.json; load the tokenizer with PreTrainedTokenizerFast" in evidence
 
 
 REMOTE = partial(LocalPlatform, remote=True)
@@ -215,13 +215,15 @@ def in_a_job(work: Work, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) ->
     return watched
 
 
-def test_in_a_cluster_a_job_scores_what_the_registry_gave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_cluster_a_job_scores_the_files_of_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline, digest, work, nll = prepared(tmp_path, "causal-lm")
     work = in_a_job(work, pipeline, monkeypatch)
-    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    registration = pipeline.register(student=digest, prove=lambda version: prove(work, version))
     client = connect(pipeline.uri)
-    figures = json.loads(Path(client.download_artifacts(made.parent_run_id, "served.json", str(tmp_path))).read_text())
-    assert all(one["examples"] == len(nll) and one["largest_difference"] < 1e-4 for one in figures.values())
+    figures = json.loads(
+        Path(client.download_artifacts(registration.parent_run_id, "served.json", str(tmp_path))).read_text()
+    )
+    assert all(figure["examples"] == len(nll) and figure["largest_difference"] < 1e-4 for figure in figures.values())
     assert set(figures) == {"pyfunc", "transformers"}
     assert not (work.lease.folder.parent / "served").exists()
     assert (work.run.folder / "logs" / "serving" / "served.log").exists()
@@ -263,7 +265,7 @@ def copy(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize(
-    "left",
+    "content",
     [
         None,
         b"",
@@ -276,34 +278,34 @@ def copy(folder: Path) -> dict[str, tuple[int, bytes]]:
         b'{"scores": {"pyfunc": [1.0]}, "tokenizer": "' + 2**20 * b"a" + b'"}',
     ],
 )
-def test_what_a_models_code_may_have_left_is_numbers_at_most(tmp_path: Path, left: bytes | None) -> None:
-    if left is not None:
-        (tmp_path / "scores.json").write_bytes(left)
+def test_files_written_by_a_models_code_are_only_read_as_numbers(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "scores.json").write_bytes(content)
     with pytest.raises(UnderstudyError, match=r"^register: scores\.json has"):
         _read(tmp_path / "scores.json")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "link"])
-def test_what_is_no_file_has_no_scores(tmp_path: Path, kind: str) -> None:
+def test_a_path_that_is_no_file_has_no_scores(tmp_path: Path, kind: str) -> None:
     """Reading a pipe or a device would not end."""
-    path, other = tmp_path / "scores.json", tmp_path / "other.json"
-    other.write_text('{"scores": {"pyfunc": [1.0]}, "tokenizer": ""}')
+    path, target = tmp_path / "scores.json", tmp_path / "other.json"
+    target.write_text('{"scores": {"pyfunc": [1.0]}, "tokenizer": ""}')
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
     else:
-        path.symlink_to("/dev/zero" if kind == "endless" else other)
+        path.symlink_to("/dev/zero" if kind == "endless" else target)
     with pytest.raises(UnderstudyError, match=r"^register: scores\.json has no scores"):
         _read(path)
 
 
 def test_a_model_that_was_measured_in_shards_in_a_cluster_is_not_loaded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Recipe.model_validate({**RECIPE, "name": "whole"})
-    sharded = whole.model_dump(by_alias=True)
+    unsharded = Recipe.model_validate({**RECIPE, "name": "whole"})
+    sharded = unsharded.model_dump(by_alias=True)
     sharded["evaluate"]["strategy"] = "fsdp"
     sharded["resources"]["evaluate"] = {**sharded["resources"]["distill"], "processes": 2}
-    recipes = [whole, Recipe.model_validate(sharded)]
+    recipes = [unsharded, Recipe.model_validate(sharded)]
     assert [can_be_proved(recipe) for recipe in recipes] == [True, True]
     monkeypatch.setattr("understudy.steps.served.platform", REMOTE)
     assert [can_be_proved(recipe) for recipe in recipes] == [True, False]

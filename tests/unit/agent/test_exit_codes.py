@@ -1,4 +1,4 @@
-"""What a pod says with its exit code."""
+"""The exit codes of pods."""
 
 import signal
 from dataclasses import replace
@@ -31,7 +31,7 @@ def spec(job: JobSpec) -> JobSpec:
         (Outcome(STOPPED, "nobody watches"), "abandoned", exit_codes.STOPPED_AT_CHECKPOINT),
     ],
 )
-def test_the_exit_code_tells_what_is_worth_trying_again(
+def test_the_exit_code_tells_whether_another_attempt_is_worthwhile(
     spec: JobSpec, tmp_path: Path, recorded: Outcome, reason: str, code: int
 ) -> None:
     recorded.write(spec.outcome(1))

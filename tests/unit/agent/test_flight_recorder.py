@@ -53,7 +53,7 @@ def test_before_ranks_have_met_there_is_nothing_to_say() -> None:
     assert collectives() == {}
 
 
-def test_what_an_earlier_hang_left_is_not_taken_for_this_one_s(tmp_path: Path) -> None:
+def test_dumps_of_an_earlier_hang_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("{}")
     watch = FlightRecorder(tmp_path / "c.json", 0.01)
     watch.start()
@@ -64,7 +64,7 @@ def test_what_an_earlier_hang_left_is_not_taken_for_this_one_s(tmp_path: Path) -
     assert not (tmp_path / "c.json").exists()
 
 
-def test_a_full_volume_is_told(world: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_volume_is_reported(world: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watch = FlightRecorder(tmp_path / "not there" / "c.json", 0.01)
     watch.start()
     end = time.monotonic() + 20

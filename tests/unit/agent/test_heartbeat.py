@@ -28,7 +28,7 @@ def test_the_stacks_of_a_rank_that_hangs_are_written(job: JobSpec) -> None:
     assert "test_the_stacks_of_a_rank_that_hangs_are_written" in spec.stacks(1).read_text()
 
 
-def test_a_phase_is_said_once(job: JobSpec, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_phase_is_logged_once(job: JobSpec, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     heartbeat = HeartbeatWriter(supervised(job, 1000.0), 1)
     for step in range(3):

@@ -21,7 +21,7 @@ def spec(job: JobSpec) -> JobSpec:
     return replace(job, supervised=True)
 
 
-def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
+def test_a_rank_that_was_cut_off_reports_nothing_more(spec: JobSpec) -> None:
     spec.rank_logs.mkdir(parents=True)
     heartbeat = HeartbeatWriter(spec, 1)
     heartbeat.join(replace(spec, attempt=attempts.begin(spec, 2)))
@@ -33,7 +33,7 @@ def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
     heartbeat.stop()
 
 
-def test_what_the_agent_logs_outlives_its_pod(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_agents_log_outlives_its_pod(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     spec.write()
     monkeypatch.setattr(node, "Watchdog", lambda *_: SimpleNamespace(start=lambda: None, evict=None))
     monkeypatch.setattr(node, "_failures", lambda *_: node.log.warning("the nodes lost each other: gone"))
@@ -44,7 +44,7 @@ def test_what_the_agent_logs_outlives_its_pod(spec: JobSpec, monkeypatch: pytest
     assert "the nodes lost each other: gone" in spec.agent_log(socket.gethostname()).read_text()
 
 
-def test_a_node_that_is_not_let_in_any_more_says_so(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_no_longer_admitted_says_so(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         endpoint = f"localhost:{probe.getsockname()[1]}"

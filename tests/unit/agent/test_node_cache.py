@@ -1,4 +1,4 @@
-"""Copies on a node's disk: the same bytes or the shared ones, whatever happens to the disk and whoever else uses it."""
+"""Copies on a node's disk: the same bytes or the shared ones, under any faults of the disk and any other users."""
 
 import fcntl
 import json
@@ -75,7 +75,7 @@ files = st.dictionaries(st.sampled_from(["a", "b.npy", "c/d", "c/e/f"]), st.bina
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(files=files)
-def test_a_copy_has_the_bytes_of_what_it_is_a_copy_of(
+def test_a_copy_has_the_bytes_of_its_original(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
 ) -> None:
     folder = tmp_path_factory.mktemp("same")
@@ -101,7 +101,7 @@ def test_a_copy_is_made_once_and_found_again(cache: Cache, examples: Path, tmp_p
     assert messages[0].startswith("examples: 0.3 MB copied to this node")
 
 
-def test_what_has_no_manifest_is_copied_by_content(cache: Cache, tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_copied_by_content(cache: Cache, tmp_path: Path) -> None:
     initial = tmp_path / "work" / "job" / "initial"
     initial.mkdir(parents=True)
     (initial / "model.safetensors").write_bytes(b"one")
@@ -116,8 +116,8 @@ def test_what_has_no_manifest_is_copied_by_content(cache: Cache, tmp_path: Path)
 
 def test_a_damaged_copy_is_never_used(cache: Cache, examples: Path, tmp_path: Path, messages: list[str]) -> None:
     first = forget(tmp_path, examples)
-    whole = (first / "train.npy").read_bytes()
-    (first / "train.npy").write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    array_bytes = (first / "train.npy").read_bytes()
+    (first / "train.npy").write_bytes(bytes([array_bytes[0] ^ 1]) + array_bytes[1:])
     assert content(cache.copy(examples, "examples")) == content(examples)
     assert "damaged and is copied again" in messages[0]
     assert not list((tmp_path / "cache" / "trash").glob("*"))
@@ -129,16 +129,14 @@ def test_half_a_copy_is_not_used_either(cache: Cache, examples: Path, tmp_path: 
     assert content(cache.copy(examples, "examples")) == content(examples)
 
 
-def test_a_damaged_copy_that_others_use_is_left_alone(
-    cache: Cache, examples: Path, tmp_path: Path, messages: list[str]
-) -> None:
+def test_a_damaged_copy_in_use_is_left_alone(cache: Cache, examples: Path, tmp_path: Path, messages: list[str]) -> None:
     copy = cache.copy(examples, "examples")
     (copy / "train.npy").write_bytes(b"x")
     assert Cache(tmp_path / "cache", messages.append).copy(examples, "examples") == examples
     assert messages[-1].endswith("(the damaged one is in use): ranks read the shared one, the result is the same")
 
 
-def test_what_is_damaged_in_the_store_does_not_become_a_copy(
+def test_a_damaged_object_of_the_store_does_not_become_a_copy(
     cache: Cache, examples: Path, tmp_path: Path, messages: list[str]
 ) -> None:
     (examples / "train.npy").write_bytes(b"x" * 300 * KB)
@@ -149,8 +147,8 @@ def test_what_is_damaged_in_the_store_does_not_become_a_copy(
 
 def forget(folder: Path, source: Path) -> Path:
     """A copy that a process made which has ended."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as other:
-        return other.submit(make, folder / "cache", source).result()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as other_process:
+        return other_process.submit(make, folder / "cache", source).result()
 
 
 def make(cache: Path, source: Path) -> Path:
@@ -168,17 +166,17 @@ def race(cache: Path, source: Path, start: Any) -> tuple[Path, dict[str, bytes]]
 
 def test_of_several_at_once_each_finds_a_whole_copy_and_one_is_kept(examples: Path, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    with context.Manager() as manager, ProcessPoolExecutor(4, context) as others:
+    with context.Manager() as manager, ProcessPoolExecutor(4, context) as processes:
         start = manager.Barrier(4)
-        results = [others.submit(race, tmp_path / "cache", examples, start) for _ in range(4)]
+        results = [processes.submit(race, tmp_path / "cache", examples, start) for _ in range(4)]
         winners = [result.result() for result in results]
     assert {path for path, _ in winners} == {tmp_path / "cache" / "objects" / examples.name[:2] / examples.name}
-    assert all(seen == content(examples) for _, seen in winners)
+    assert all(copied == content(examples) for _, copied in winners)
     assert copies(tmp_path / "cache") == [examples.name]
     assert not list((tmp_path / "cache" / "incoming").iterdir())
 
 
-def test_what_a_killed_agent_left_is_removed_and_what_a_living_one_writes_is_not(
+def test_files_of_a_killed_agent_are_removed_and_those_of_a_running_one_are_not(
     cache: Cache, examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed() -> None:
@@ -190,14 +188,14 @@ def test_what_a_killed_agent_left_is_removed_and_what_a_living_one_writes_is_not
         make(tmp_path / "cache", examples)
     os.waitpid(child, 0)
     incoming = tmp_path / "cache" / "incoming"
-    (left,) = incoming.iterdir()
+    (incomplete,) = incoming.iterdir()
     living = incoming / "living"
     living.mkdir()
     with (tmp_path / "cache" / "locks" / "living").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         cache.copy(examples, "examples")
     assert list(incoming.iterdir()) == [living]
-    assert not left.exists()
+    assert not incomplete.exists()
 
 
 # Room
@@ -213,7 +211,7 @@ def test_without_room_the_shared_one_is_used(store: Store, tmp_path: Path, messa
     assert copies(tmp_path / "cache") == []
 
 
-def test_a_limit_counts_what_is_there_already(store: Store, tmp_path: Path, messages: list[str]) -> None:
+def test_a_limit_counts_existing_copies(store: Store, tmp_path: Path, messages: list[str]) -> None:
     first, second = (publish(store, {"train.npy": os.urandom(300 * KB)}) for _ in range(2))
     cache = Cache(tmp_path / "cache", messages.append, 500 * KB)
     assert cache.copy(first, "examples") != first
@@ -282,7 +280,7 @@ def spec(job: JobSpec, store: Store, examples: Path) -> JobSpec:
 
 @pytest.fixture
 def ranks_read(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> Callable[[], JobSpec]:
-    """Runs the node's agent, whose ranks do nothing: what they would have been given."""
+    """Runs the node's agent, whose ranks do nothing: the paths that they would have used."""
     paths: list[Path] = []
 
     def failures(_: JobSpec, path: Path) -> dict[int, int]:
@@ -302,7 +300,7 @@ def ranks_read(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> Callable[[], J
 
 
 def agents_log(spec: JobSpec) -> str:
-    """What the agent leaves beside the ranks' logs."""
+    """The agent's files beside the ranks' logs."""
     [log] = spec.rank_logs.glob("agent-*.log")
     return log.read_text()
 
@@ -354,18 +352,18 @@ def test_a_node_knows_itself() -> None:
     assert not rendezvous._is_this_node("nowhere.invalid")
 
 
-def test_the_host_waits_longer_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_waits_longer_for_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(node_cache.CACHE, "/cache")
     assert rendezvous.await_others(meeting(1)) == replace(meeting(1), configs={"join_timeout": rendezvous.JOIN_TIMEOUT})
     static = Rendezvous(2, 2, "none", "static", "x:1", {"rank": 1})
     assert rendezvous.await_others(static).configs == {"rank": 1, "timeout": rendezvous.JOIN_TIMEOUT}
 
 
-def test_the_others_wait_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_other_nodes_wait_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(node_cache.CACHE, "/cache")
     monkeypatch.setattr(rendezvous, "_is_this_node", lambda host: False)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
     monkeypatch.setattr(rendezvous, "JOIN_TIMEOUT", 60)
     waiter = threading.Thread(target=rendezvous.await_others, args=(meeting(port),))
     waiter.start()

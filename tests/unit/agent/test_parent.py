@@ -59,9 +59,9 @@ def test_descendants_die_with_a_killed_parent(tmp_path: Path, generations: int) 
 
 def test_a_child_whose_parent_is_already_dead_ends_at_once(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    environment = {**os.environ, "UNDERSTUDY_PARENT": str(gone.pid)}
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    environment = {**os.environ, "UNDERSTUDY_PARENT": str(ended.pid)}
     child = subprocess.run([sys.executable, "-c", CHILD, str(ready)], env=environment, timeout=60, check=False)
     assert child.returncode == 1
     assert not ready.exists()

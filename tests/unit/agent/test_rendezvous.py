@@ -23,5 +23,5 @@ from understudy.agent.rendezvous import Rendezvous, rendezvous
         ),
     ],
 )
-def test_nodes_find_each_other_as_either_operator_says(variables: dict[str, str], expected: Rendezvous) -> None:
+def test_nodes_find_each_other_under_either_operator(variables: dict[str, str], expected: Rendezvous) -> None:
     assert rendezvous(variables) == expected

@@ -46,12 +46,12 @@ def test_flop_are_those_of_torch(tmp_path: Path, compute: Callable[[], Tensor]) 
 
 def test_of_an_operator_that_calls_itself_for_a_part_the_part_counts() -> None:
     """As on tensors over ranks."""
-    whole = {"ph": "X", "name": "aten::mm", "tid": 1, "ts": 0, "dur": 9, "args": {"Input Dims": [[8, 4], [4, 2]]}}
-    part = {**whole, "ts": 2, "dur": 3, "args": {"Input Dims": [[4, 4], [4, 2]]}}
+    outer = {"ph": "X", "name": "aten::mm", "tid": 1, "ts": 0, "dur": 9, "args": {"Input Dims": [[8, 4], [4, 2]]}}
+    part = {**outer, "ts": 2, "dur": 3, "args": {"Input Dims": [[4, 4], [4, 2]]}}
     elsewhere = {**part, "tid": 2}
-    assert flop_of([whole, part]) == 2 * 4 * 4 * 2
-    assert flop_of([whole, part, {**part, "ts": 6}]) == 2 * 2 * 4 * 4 * 2
-    assert flop_of([whole, elsewhere]) == 2 * 8 * 4 * 2 + 2 * 4 * 4 * 2
+    assert flop_of([outer, part]) == 2 * 4 * 4 * 2
+    assert flop_of([outer, part, {**part, "ts": 6}]) == 2 * 2 * 4 * 4 * 2
+    assert flop_of([outer, elsewhere]) == 2 * 8 * 4 * 2 + 2 * 4 * 4 * 2
 
 
 def test_a_product_in_eight_bits_counts_as_any_other() -> None:

@@ -43,7 +43,7 @@ def test_the_innermost_mark_counts_and_the_kinds_add_up_to_the_step() -> None:
     assert list(times.kinds) == list(KINDS)
 
 
-def test_what_is_sent_while_nothing_is_computed_is_communication() -> None:
+def test_sending_without_computing_is_communication() -> None:
     """From 500 to 900 something is sent, in two pieces; from 450 to 600 and from 650 to 700 an operator computes."""
     sending = [
         span("gloo:all_reduce", 500, 750, "user_annotation", SENDER),
@@ -59,7 +59,7 @@ def test_what_is_sent_while_nothing_is_computed_is_communication() -> None:
     assert "optimizer" not in kinds
 
 
-def test_an_operator_that_only_waits_for_what_it_calls_computes_nothing() -> None:
+def test_an_operator_that_only_waits_for_its_calls_computes_nothing() -> None:
     waiting = [
         span("gloo:all_gather", 500, 700, "user_annotation", SENDER),
         span("autograd::engine::evaluate_function", 450, 750),
@@ -103,8 +103,8 @@ def covered(spans: Any) -> set[int]:
 
 
 @given(many, many, moments)
-def test_spans_are_what_sets_of_moments_are(some: Any, others: Any, window: tuple[float, float]) -> None:
-    joined, remainder = union(some), difference(union(some), union(others))
-    assert covered(joined) == covered(some)
-    assert covered(remainder) == covered(some) - covered(others)
-    assert length(joined, *window) == len(covered(some) & covered([window]))
+def test_spans_behave_as_sets_of_moments(left: Any, right: Any, window: tuple[float, float]) -> None:
+    joined, remainder = union(left), difference(union(left), union(right))
+    assert covered(joined) == covered(left)
+    assert covered(remainder) == covered(left) - covered(right)
+    assert length(joined, *window) == len(covered(left) & covered([window]))

@@ -17,7 +17,7 @@ from understudy.models.user_code import user_code
     [(InputError("no such layer"), 2, "reported"), (Fenced("another run has taken this step over"), 1, "lost")],
     ids=["a user's mistake", "somebody else is at it, which no restart needs to fear"],
 )
-def test_a_rank_says_whose_fault_its_end_was(
+def test_a_failed_rank_reports_whose_fault_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: UnderstudyError, code: int, kind: str
 ) -> None:
     def run(*_: object) -> None:
@@ -35,7 +35,7 @@ def test_a_rank_says_whose_fault_its_end_was(
     assert outcome == Outcome(code, str(error), kind)  # type: ignore[arg-type]
 
 
-def test_a_rank_of_another_image_says_so_and_ends(
+def test_a_rank_of_another_image_reports_it_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "job.json").write_text('{"version": "9.9"}')

@@ -135,6 +135,15 @@ def test_what_the_schema_and_what_the_models_say_is_one_message(understudy) -> N
     ]
 
 
+@pytest.mark.parametrize("start", ["{teacher: ghost}", "{}"])
+def test_layers_of_a_teacher_that_does_not_exist_are_refused_in_one_message(understudy, start: str) -> None:
+    section = "teacher" if start == "{}" else "student"
+    Path("r.yaml").write_text(RECIPE)
+    outcome = understudy("recipe", "check", "r.yaml", "--set", f"{section}.start={start}")
+    assert outcome.code == 2, outcome.err
+    assert f"{section}.start.teacher: " in outcome.err
+
+
 def test_a_factory_starts_at_the_recipes_folder(understudy) -> None:
     Path("mine").mkdir()
     Path("mine/nets.py").write_text("def small(): ...")

@@ -26,13 +26,13 @@ def test_training_reads_a_label_for_each_first_token(folder: Path) -> None:
 
 @pytest.mark.parametrize(("size", "of"), [(1, 1), (2, 1), (1, 2), (9, 1)])
 def test_the_test_split_has_every_word_once_whatever_the_batches(folder: Path, size: int, of: int) -> None:
-    split, found = Words(folder), list[tuple[int, int]]()
+    split, pairs = Words(folder), list[tuple[int, int]]()
     for rank in range(of):
         for batch in split.batches(size, rank, of):
             is_real = batch.examples >= 0
             assert not batch.targets[~is_real].any(), "a valid label, which is not counted"
-            found += zip(batch.examples[is_real].tolist(), batch.targets[is_real].tolist(), strict=True)
-    assert sorted(found) == [(0, 0), (0, 2), (1, 1), (2, 0), (2, 1), (2, 2)]
+            pairs += zip(batch.examples[is_real].tolist(), batch.targets[is_real].tolist(), strict=True)
+    assert sorted(pairs) == [(0, 0), (0, 2), (1, 1), (2, 0), (2, 1), (2, 2)]
     assert (split.tokens.tolist(), split.bytes.tolist()) == ([2, 1, 3], [9, 3, 12])
 
 

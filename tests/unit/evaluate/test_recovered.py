@@ -60,8 +60,8 @@ def test_the_share_is_that_of_the_metric_s_own_values(kind, metric, values, imag
     arrays = {"images": images, "texts": texts}[kind](500, values)
     bootstrap = Bootstrap(arrays, ROLES)
     result = recovered(bootstrap, metric, 0.95)
-    values = {role: bootstrap.value(metric, role) for role in ROLES}
-    expected = (values["student"] - values["control"]) / (values["teacher"] - values["control"])
+    by_role = {role: bootstrap.value(metric, role) for role in ROLES}
+    expected = (by_role["student"] - by_role["control"]) / (by_role["teacher"] - by_role["control"])
     assert result["share"] == pytest.approx(expected)
     low, high = result["interval"]
     assert low < expected < high

@@ -78,7 +78,7 @@ def training_settings(train: Train, **changes: Any) -> TrainingSettings:
 
 
 def training(job: JobSpec) -> TrainingJob:
-    """What a training job trains."""
+    """The model of a training job."""
     assert isinstance(job.payload, TrainingJob)
     return job.payload
 

@@ -15,10 +15,10 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
 
 
 def test_timings_come_back_as_they_were_left(tmp_path: Path) -> None:
-    left = [Timing(8192, 0.001), Timing(2**28, 0.5)]
-    write(tmp_path, left)
-    assert read(tmp_path) == left
-    assert table(left, 2)[1:] == [
+    timings = [Timing(8192, 0.001), Timing(2**28, 0.5)]
+    write(tmp_path, timings)
+    assert read(tmp_path) == timings
+    assert table(timings, 2)[1:] == [
         "    8 KiB     1.000 ms    0.008 GB/s    0.008 GB/s",
         "  256 MiB   500.000 ms    0.537 GB/s    0.537 GB/s",
     ]

@@ -1,4 +1,4 @@
-"""What a rank plants in its job's folders, against the launcher that reads and touches files there."""
+"""Links and pipes that a rank plants in its job's folders, where the launcher reads and touches files."""
 
 import os
 from collections.abc import Callable
@@ -71,18 +71,18 @@ def test_a_pipe_is_not_waited_for(name: str, spec: JobSpec) -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("there", [True, False], ids=["a file", "nothing yet"])
-def test_a_link_changes_nothing_elsewhere(name: str, there: bool, spec: JobSpec, tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [True, False], ids=["a file", "nothing yet"])
+def test_a_link_changes_nothing_elsewhere(name: str, exists: bool, spec: JobSpec, tmp_path: Path) -> None:
     path_of, change = CHANGES[name]
-    other = tmp_path / "another job's stop"
-    if there:
-        other.write_text(PLANTED)
-        os.utime(other, (1, 1))
-    path_of(spec).symlink_to(other)
+    target = tmp_path / "another job's stop"
+    if exists:
+        target.write_text(PLANTED)
+        os.utime(target, (1, 1))
+    path_of(spec).symlink_to(target)
     with pytest.raises(UnderstudyError, match="not followed"):
         change(spec)
-    assert other.exists() == there
-    assert not there or (other.read_text(), other.stat().st_mtime) == (PLANTED, 1)
+    assert target.exists() == exists
+    assert not exists or (target.read_text(), target.stat().st_mtime) == (PLANTED, 1)
 
 
 def test_files_are_read_touched_and_appended_to(tmp_path: Path) -> None:

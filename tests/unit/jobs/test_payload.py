@@ -1,4 +1,4 @@
-"""What a job reads: the folders that its ranks mount, and that a node copies."""
+"""The folders that a job reads: its ranks mount them, and a node copies them."""
 
 from dataclasses import replace
 from pathlib import Path

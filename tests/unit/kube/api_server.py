@@ -1,4 +1,4 @@
-"""What an API server says of tokens: one over TLS that issues and reviews them. tests/cluster asks the real one."""
+"""An API server over TLS that issues and reviews tokens; tests/cluster asks the real one."""
 
 import json
 import ssl

@@ -35,7 +35,7 @@ def error_of(status: int, message: str | None) -> UnderstudyError:
         (401, "Unauthorized", Refused, "token"),
     ],
 )
-def test_what_may_mend_by_itself_is_told_from_a_refusal(
+def test_a_temporary_error_is_distinguished_from_a_refusal(
     status: int, message: str | None, kind: type[UnderstudyError], expected: str
 ) -> None:
     error = error_of(status, message)
@@ -44,9 +44,9 @@ def test_what_may_mend_by_itself_is_told_from_a_refusal(
 
 
 @pytest.mark.parametrize(
-    ("answer", "there"), [({"metadata": {}}, True), (None, False), (Refused("a right is missing"), True)]
+    ("answer", "exists"), [({"metadata": {}}, True), (None, False), (Refused("a right is missing"), True)]
 )
-def test_a_namespace_is_there_unless_the_cluster_says_that_it_is_not(answer: Any, there: bool) -> None:
+def test_a_namespace_exists_unless_the_cluster_denies_it(answer: Any, exists: bool) -> None:
     class Answers(Kube):
         def __init__(self) -> None:
             self.namespace = "here"
@@ -58,13 +58,13 @@ def test_a_namespace_is_there_unless_the_cluster_says_that_it_is_not(answer: Any
                 raise answer
             return answer
 
-    assert Answers().has_namespace() == there
+    assert Answers().has_namespace() == exists
 
 
 @pytest.mark.parametrize(
-    ("answer", "there"), [(["pytorchjobs"], True), (["notebooks", "profiles"], False), (None, False)]
+    ("answer", "exists"), [(["pytorchjobs"], True), (["notebooks", "profiles"], False), (None, False)]
 )
-def test_a_type_is_there_when_its_group_names_it(answer: list[str] | None, there: bool) -> None:
+def test_a_type_exists_when_its_group_lists_it(answer: list[str] | None, exists: bool) -> None:
     class Answers(Kube):
         def __init__(self) -> None:
             self.custom = SimpleNamespace(get_api_resources=None)
@@ -73,13 +73,15 @@ def test_a_type_is_there_when_its_group_names_it(answer: list[str] | None, there
             assert arguments == ("kubeflow.org", "v1")
             return None if answer is None else {"resources": [{"name": name} for name in answer]}
 
-    assert Answers().knows("kubeflow.org", "v1", "pytorchjobs") == there
+    assert Answers().knows("kubeflow.org", "v1", "pytorchjobs") == exists
 
 
 @pytest.mark.parametrize(
     ("kind", "messages"), [(PYTORCHJOB, ["of the job"]), (TRAINJOB, ["of the Job that makes its pods"])]
 )
-def test_why_a_job_has_no_pods_is_told_of_what_makes_them(kind: JobKind, messages: list[str]) -> None:
+def test_the_reason_for_missing_pods_comes_from_the_object_that_creates_them(
+    kind: JobKind, messages: list[str]
+) -> None:
     class Answers(Kube):
         def __init__(self) -> None:
             self.namespace, self.batch = "here", SimpleNamespace(read_namespaced_job="job")
@@ -88,8 +90,8 @@ def test_why_a_job_has_no_pods_is_told_of_what_makes_them(kind: JobKind, message
             assert (method, arguments) == ("job", ("teacher-1-node-0", "here"))
             return {"metadata": {"name": "teacher-1-node-0"}}
 
-        def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
-            if thing["metadata"]["name"] == "teacher-1":
+        def events(self, kubernetes_object: KubernetesObject) -> list[KubernetesObject]:
+            if kubernetes_object["metadata"]["name"] == "teacher-1":
                 return [{"reason": "FailedCreatePod", "message": "of the job"}, {"reason": "Started", "message": "-"}]
             return [{"reason": "FailedCreate", "message": "of the Job that makes its pods"}]
 
@@ -113,7 +115,7 @@ def pending(message: str, at: str) -> KubernetesObject:
         ([], [], None),
     ],
 )
-def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_down(
+def test_the_reason_for_waiting_comes_from_an_event_when_kueue_could_not_record_it(
     conditions: list[KubernetesObject], events: list[KubernetesObject], message: str | None
 ) -> None:
     workload = {
@@ -158,8 +160,8 @@ def test_the_newest_version_of_kueues_api_is_used_and_asked_for_once(served: lis
                 return {"items": [{"metadata": {"ownerReferences": [{"uid": "1"}]}, "status": {}}]}
             return {"resources": [{"name": "workloads"}]} if arguments[1] in served else None
 
-        def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
-            del thing
+        def events(self, kubernetes_object: KubernetesObject) -> list[KubernetesObject]:
+            del kubernetes_object
             return []
 
     kube = Answers()
@@ -186,7 +188,7 @@ def test_the_fields_of_a_type_are_those_of_its_schema() -> None:
     assert Answers(None).fields(TRAINJOB) is None
 
 
-def test_the_api_server_is_asked_directly_whatever_proxy_the_environment_names(
+def test_requests_to_the_api_server_ignore_the_environments_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = {"name": "here", "cluster": {"server": "https://192.0.2.1:6443"}}

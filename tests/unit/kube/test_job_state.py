@@ -51,7 +51,7 @@ def test_the_state_of_a_job(existing: Any, pods: Any, workload: Any, stage: str,
     assert detail in state.detail
 
 
-def test_a_job_that_is_being_deleted_is_as_good_as_gone() -> None:
+def test_a_job_that_is_being_deleted_counts_as_deleted() -> None:
     deleted = job()
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
     assert state_of(deleted, [pod()]).stage == "gone"

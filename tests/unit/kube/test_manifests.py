@@ -31,7 +31,7 @@ def test_the_files_of_a_folder_are_all_that_kustomize_reads_for_it(tree: Path) -
     assert paths[0] == "over/kustomization.yaml"
 
 
-def test_a_line_has_its_place_and_no_comment(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_has_its_file_and_number_and_no_comment(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
     lines = list(manifests.lines([tree.resolve() / "base" / "a.yaml"]))
     assert [(line.location, line.text.rstrip()) for line in lines] == [
@@ -49,13 +49,13 @@ def test_a_line_has_its_place_and_no_comment(tree: Path, monkeypatch: pytest.Mon
         ("over/kustomization.yaml", "- a", "is not a kustomization"),
     ],
 )
-def test_a_tree_that_cannot_be_read_is_told_with_the_file(tree: Path, name: str, text: str, message: str) -> None:
+def test_an_unreadable_tree_is_an_error_with_the_file(tree: Path, name: str, text: str, message: str) -> None:
     (tree / name).write_text(text)
     with pytest.raises(InputError, match=message):
         list(manifests.lines(manifests.files(tree / "over")))
 
 
-def test_a_folder_without_a_kustomization_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_kustomization_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"kustomization.yaml: cannot be read.*name a folder"):
         manifests.files(tmp_path)
 
@@ -72,10 +72,10 @@ def test_the_folders_that_are_deployed_are_those_of_this_repository(tree: Path) 
         "metadata": {"name": "b"},
         "spec": {"sourceRef": {"name": "us"}, "path": "./part"},
     }
-    things = [application("over"), application("elsewhere", "theirs"), repository, by_flux]
-    assert manifests.folders(tree / "base", things, "ours") == [tree.resolve() / "over", tree.resolve() / "part"]
+    resources = [application("over"), application("elsewhere", "theirs"), repository, by_flux]
+    assert manifests.folders(tree / "base", resources, "ours") == [tree.resolve() / "over", tree.resolve() / "part"]
 
 
-def test_a_folder_that_is_deployed_and_is_not_there_is_told(tree: Path) -> None:
+def test_a_deployed_folder_that_is_missing_is_an_error(tree: Path) -> None:
     with pytest.raises(InputError, match="deploys gone, which no folder above it has"):
         manifests.folders(tree / "base", [application("gone")], "ours")

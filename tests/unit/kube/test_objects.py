@@ -19,7 +19,7 @@ from understudy.kube.objects import Affinity, Toleration, Variable, Volume, Volu
         (Affinity, {"podAffinity": {}, "nodeAffinity": {"anything": [1]}}),
     ],
 )
-def test_what_kubernetes_alone_reads_passes_through_as_it_came(part: Any, value: dict[str, Any]) -> None:
+def test_fields_that_only_kubernetes_reads_are_passed_on_unchanged(part: Any, value: dict[str, Any]) -> None:
     assert TypeAdapter(part).validate_python(value) == value
 
 

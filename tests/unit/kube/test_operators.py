@@ -22,7 +22,7 @@ def test_a_release_is_read_from_a_tag_or_a_charts_version(text: str, version: Ve
         (SECRETS, (1, 3), {"v1"}),
     ],
 )
-def test_a_release_serves_what_its_types_say(group: str, version: Version, serves: set[str]) -> None:
+def test_a_release_serves_the_versions_of_its_types(group: str, version: Version, serves: set[str]) -> None:
     assert {api.version for api in SERVED if api.group == group and api.is_in(version)} == serves
 
 
@@ -57,7 +57,7 @@ def test_objects_of_a_version_that_is_not_served_get_the_component_that_changes_
         ((0, 20), (2, 1), "trainjob", "Kueue 0.20 needs Kubeflow Trainer 2.3 or later"),
     ],
 )
-def test_a_kueue_that_does_not_queue_the_launchers_jobs_is_told(
+def test_a_kueue_that_does_not_queue_the_launchers_jobs_is_reported(
     kueue: Version, trainer: Version | None, launcher: str, expected: str
 ) -> None:
     advice = queueing(kueue, trainer, launcher)

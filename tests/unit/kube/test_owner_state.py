@@ -1,4 +1,4 @@
-"""Whether what a job belongs to still needs it."""
+"""Whether a job's owner still needs it."""
 
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ def condition(kind: str, status: str = "True") -> dict[str, Any]:
         (None, "Job run-1 no longer exists"),
     ],
 )
-def test_what_a_job_belongs_to_needs_it_until_it_ends(change: dict[str, Any] | None, why: str) -> None:
+def test_a_jobs_owner_needs_it_until_the_owner_ends(change: dict[str, Any] | None, why: str) -> None:
     job = None if change is None else {"metadata": {"uid": "uid-driver"}, "spec": {}, **change}
 
     class Answering:

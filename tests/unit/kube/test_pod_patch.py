@@ -1,4 +1,4 @@
-"""A pool's patch: what fabrics and platforms need is taken, and what an attacker would write is refused by its name."""
+"""A pool's patch: fields for fabrics and platforms are accepted, and dangerous fields are refused by name."""
 
 from typing import Any
 
@@ -41,9 +41,9 @@ RDMA = {
 }
 
 
-def settings(patch: Any, **others: Any) -> Cluster:
+def settings(patch: Any, **fields: Any) -> Cluster:
     pool = {"gpu": "nvidia.com/gpu", "pod_patch": patch}
-    return parsed({"image": "i:1", "claim": "store", "pools": {"gpu": pool}, **others}, "cluster.yaml")
+    return parsed({"image": "i:1", "claim": "store", "pools": {"gpu": pool}, **fields}, "cluster.yaml")
 
 
 def container(**fields: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def mounted(volume: dict[str, Any], path: str = "/data") -> dict[str, Any]:
 SCRATCH = {"name": "scratch", "emptyDir": {}}
 
 
-def test_what_a_fabric_needs_is_taken_as_it_was_written() -> None:
+def test_a_fabrics_fields_are_passed_on_unchanged() -> None:
     assert settings(RDMA).pools["gpu"].pod_patch == RDMA
     assert settings(mounted({"name": "scratch", "persistentVolumeClaim": {"claimName": "scratch"}}))
 
@@ -139,12 +139,12 @@ def test_what_a_fabric_needs_is_taken_as_it_was_written() -> None:
         ([], r"pod_patch: "),
     ],
 )
-def test_what_would_undo_a_protection_is_refused_by_its_name(patch: Any, message: str) -> None:
+def test_a_field_that_would_undo_a_protection_is_refused_by_name(patch: Any, message: str) -> None:
     with pytest.raises(InputError, match=rf"cluster\.yaml: pools.*{message}"):
         settings(patch)
 
 
-def test_the_store_s_place_is_the_cluster_s_own() -> None:
+def test_the_cluster_alone_decides_the_stores_path() -> None:
     assert settings(mounted(SCRATCH, "/var/lib/understudy"), mount="/store")
     with pytest.raises(InputError, match="is or hides"):
         settings(mounted(SCRATCH, "/store/home"), mount="/store")

@@ -9,7 +9,7 @@ def pod(name: str = "a", phase: str = "Running", node: str = "n", **status: Any)
     return {"metadata": {"name": name}, "spec": {"nodeName": node}, "status": {"phase": phase, **status}}
 
 
-def test_the_first_death_is_told() -> None:
+def test_the_first_failed_pod_is_reported() -> None:
     def ended(name: str, at: str, code: int, reason: str) -> dict[str, Any]:
         state = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}
         return pod(name, "Failed", containerStatuses=[{"state": state}])
@@ -45,5 +45,5 @@ SANDBOX = event("SandboxChanged", 3, 3, "Pod sandbox changed, it will be killed 
         ([{"reason": "Scheduled", "message": "", "lastTimestamp": None, "eventTime": "2026-01-01T00:00:00Z"}], ("", 0)),
     ],
 )
-def test_a_pod_that_gets_no_volumes_says_why_and_for_how_long(events: Any, expected: tuple[str, float]) -> None:
+def test_a_pod_without_its_volumes_gives_the_reason_and_for_how_long(events: Any, expected: tuple[str, float]) -> None:
     assert mount_error(events) == expected

@@ -3,7 +3,7 @@ from typing import Any
 from understudy.kube.scheduling import never_fits
 
 
-def test_what_can_never_fit_is_told_from_what_has_to_wait() -> None:
+def test_a_request_that_can_never_fit_is_distinguished_from_one_that_waits() -> None:
     node = {
         "metadata": {"labels": {"pool": "gpu"}},
         "status": {"allocatable": {"nvidia.com/gpu": "4", "memory": "8Gi"}},

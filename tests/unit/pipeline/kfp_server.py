@@ -1,4 +1,4 @@
-"""A KFP API server for tests. What it answers about a run was recorded from a real 2.17.0 (recorded/README.md)."""
+"""A KFP API server for tests. Its answers about runs were recorded from a real 2.17.0 (recorded/README.md)."""
 
 import json
 import threading
@@ -50,8 +50,8 @@ class Answers(BaseHTTPRequestHandler):
         elif "healthz" in self.path:
             self.answer(kfp_server_api.V2beta1GetHealthzResponse(multi_user=False))
         elif "/experiments" in self.path:
-            found = kfp_server_api.V2beta1Experiment(experiment_id="e1", display_name="digits")
-            self.answer(kfp_server_api.V2beta1ListExperimentsResponse(experiments=[found], total_size=1))
+            experiment = kfp_server_api.V2beta1Experiment(experiment_id="e1", display_name="digits")
+            self.answer(kfp_server_api.V2beta1ListExperimentsResponse(experiments=[experiment], total_size=1))
         elif self.path.startswith("/apis/v1beta1/runs/"):
             self.answer(recorded(self.server.recorded, "v1beta1"))
         else:
@@ -69,7 +69,7 @@ class Answers(BaseHTTPRequestHandler):
 
 
 def recorded(name: str, version: str) -> dict[str, Any]:
-    """What the real server answered about a run, in one version of its API."""
+    """The real server's answer about a run, in one version of its API."""
     return dict(json.loads((RECORDED / f"{name}.{version}.json").read_text()))
 
 

@@ -31,7 +31,7 @@ def objects(folder: Path, name: str = "digits") -> list[dict[str, Any]]:
 
 
 def ir(folder: Path) -> dict[str, Any]:
-    return next(iter(yaml.safe_load_all((folder / "digits.yaml").read_text())))  # what platforms need comes behind it
+    return next(iter(yaml.safe_load_all((folder / "digits.yaml").read_text())))  # platforms' settings follow it
 
 
 def version(recipe: Recipe, folder: Path, images: str = IMAGES) -> str:
@@ -52,28 +52,28 @@ def test_the_pipeline_comes_before_its_version_which_holds_the_same_spec(compile
 
 
 def test_no_object_names_a_namespace(compiled: Path) -> None:
-    assert all("namespace" not in found["metadata"] for found in objects(compiled))
+    assert all("namespace" not in document["metadata"] for document in objects(compiled))
 
 
 @pytest.mark.parametrize("name", ["digits", "d1", "a-name-of-forty-characters-which-is-most"])
 def test_names_are_ones_that_kubernetes_takes(recipe: Recipe, tmp_path: Path, name: str) -> None:
     write(changed(recipe, f"name={name}"), IMAGES, tmp_path)
-    first, second = (found["metadata"]["name"] for found in objects(tmp_path, name))
+    first, second = (document["metadata"]["name"] for document in objects(tmp_path, name))
     assert first == name
     assert second.startswith(f"{name}-")
-    assert all(DNS_1123.fullmatch(found) for found in (first, second))
+    assert all(DNS_1123.fullmatch(version) for version in (first, second))
 
 
 def test_a_versions_name_changes_with_its_spec_and_only_with_it(recipe: Recipe, tmp_path: Path) -> None:
     name = version(recipe, tmp_path)
     assert version(changed(recipe), tmp_path / "again") == name
-    others = [
+    other_names = [
         version(changed(recipe, "student.distill.logits.temperature=5"), tmp_path),
         version(changed(recipe, "student.control=false"), tmp_path),
         version(changed(recipe, "seed=1"), tmp_path),
         version(recipe, tmp_path, "registry.example:5000/ml/understudy:1.3"),
     ]
-    assert len({name, *others}) == 5
+    assert len({name, *other_names}) == 5
 
 
 def test_compiling_in_another_process_gives_the_same_bytes(compiled: Path, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_compiling_in_another_process_gives_the_same_bytes(compiled: Path, tmp_p
 
 def test_each_component_runs_on_an_image_of_the_prefix_and_tag(spec: dict[str, Any]) -> None:
     executors = spec["deploymentSpec"]["executors"]
-    images = {name.removeprefix("exec-"): found["container"]["image"] for name, found in executors.items()}
+    images = {name.removeprefix("exec-"): executor["container"]["image"] for name, executor in executors.items()}
     launchers = {name for name, image in images.items() if image == "registry.example:5000/ml/understudy-launcher:1.2"}
     assert images.keys() == launchers == {"start", *step_names(load(RECIPE)), "rejected"}, (
         "who holds credentials loads no model"
@@ -110,7 +110,7 @@ def test_a_step_that_fetches_a_pretrained_model_runs_where_torch_is(recipe: Reci
 def test_steps_that_read_a_model_s_own_code_run_on_the_image_that_has_it(recipe: Recipe, tmp_path: Path) -> None:
     write(changed(recipe, "student.model={factory: nets:small}"), IMAGES, tmp_path)
     executors = ir(tmp_path)["deploymentSpec"]["executors"]
-    trainers = {name for name, found in executors.items() if "-trainer:" in found["container"]["image"]}
+    trainers = {name for name, executor in executors.items() if "-trainer:" in executor["container"]["image"]}
     ends = {"exec-register", "exec-rejected"}
     assert trainers == {"exec-start", "exec-distill", "exec-control", "exec-evaluate", *ends}
 
@@ -119,8 +119,8 @@ def test_every_task_has_the_store_and_knows_how_to_launch(compiled: Path, spec: 
     platform = list(yaml.safe_load_all((compiled / "digits.yaml").read_text()))[1]["platforms"]["kubernetes"]
     pods = platform["deploymentSpec"]["executors"]
     assert pods.keys() == spec["deploymentSpec"]["executors"].keys()
-    for name, found in spec["deploymentSpec"]["executors"].items():
-        environment = {variable["name"]: variable["value"] for variable in found["container"]["env"]}
+    for name, executor in spec["deploymentSpec"]["executors"].items():
+        environment = {variable["name"]: variable["value"] for variable in executor["container"]["env"]}
         assert environment["UNDERSTUDY_LAUNCHER"] == "cluster", "its settings say which"
         (mounted,) = pods[name]["pvcMount"]
         assert environment["UNDERSTUDY_HOME"].startswith(mounted["mountPath"])
@@ -130,14 +130,14 @@ def let_out(folder: Path, name: str = "digits") -> set[str]:
     """The tasks whose pods have the label that opens a way out; each has the proxy's variables, and no other has."""
     documents = list(yaml.safe_load_all((folder / f"{name}.yaml").read_text()))
     pods = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-    found = set()
+    tasks = set()
     for task, pod in pods.items():
         out = pod["podMetadata"]["labels"].get("understudy.fetches") == "true"
         maps = {source["configMapName"] for source in pod["configMapAsEnv"]}
         folders = {source["configMapName"] for source in pod["configMapAsVolume"]}
         assert ("understudy-fetching" in maps) == ("understudy-certificates" in folders) == out
-        found |= {task.removeprefix("exec-")} if out else set()
-    return found
+        tasks |= {task.removeprefix("exec-")} if out else set()
+    return tasks
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_compiling_leaves_the_components_own_images_alone(recipe: Recipe, tmp_pa
     write(recipe, IMAGES, tmp_path)
     write(recipe, "other:2", tmp_path)
     executors = ir(tmp_path)["deploymentSpec"]["executors"]
-    assert {found["container"]["image"] for found in executors.values()} == {"other-launcher:2"}
+    assert {executor["container"]["image"] for executor in executors.values()} == {"other-launcher:2"}
 
 
 @pytest.mark.parametrize(
@@ -194,11 +194,11 @@ def test_images_without_a_prefix_and_a_lasting_tag_are_refused(recipe: Recipe, t
 
 
 def test_the_first_task_gets_the_whole_recipe_and_the_parameters(recipe: Recipe, spec: dict[str, Any]) -> None:
-    given = spec["root"]["dag"]["tasks"]["start"]["inputs"]["parameters"]
-    assert Recipe.model_validate(json.loads(given["recipe"]["runtimeValue"]["constant"])) == recipe
-    assert given["overrides"] == {"componentInputParameter": "overrides"}
-    assert given["seed"] == {"componentInputParameter": "seed"}
-    assert given["job_id"] == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
+    parameters = spec["root"]["dag"]["tasks"]["start"]["inputs"]["parameters"]
+    assert Recipe.model_validate(json.loads(parameters["recipe"]["runtimeValue"]["constant"])) == recipe
+    assert parameters["overrides"] == {"componentInputParameter": "overrides"}
+    assert parameters["seed"] == {"componentInputParameter": "seed"}
+    assert parameters["job_id"] == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
 
 
 def test_overrides_and_seed_stay_open_and_have_defaults(recipe: Recipe, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_every_task_s_pod_is_one_that_a_restricted_namespace_takes_and_of_a_size
     platform = list(yaml.safe_load_all((compiled / "digits.yaml").read_text()))[1]["platforms"]["kubernetes"]
     for name, pod in platform["deploymentSpec"]["executors"].items():
         assert pod["securityContext"]["runAsNonRoot"] is True
-        asked = spec["deploymentSpec"]["executors"][name]["container"].get("resources")
+        resources = spec["deploymentSpec"]["executors"][name]["container"].get("resources")
         launching = name.removeprefix("exec-") in ("teacher", "distill", "control", "evaluate")
-        assert (asked is None) == launching, "of a task that launches, its job would get them"
-        assert launching or {"resourceCpuRequest", "resourceMemoryRequest", "resourceMemoryLimit"} <= asked.keys()
+        assert (resources is None) == launching, "of a task that launches, its job would get them"
+        assert launching or {"resourceCpuRequest", "resourceMemoryRequest", "resourceMemoryLimit"} <= resources.keys()

@@ -59,11 +59,11 @@ def artifacts(name: str) -> list[str]:
     return [
         parameter
         for parameter in inspect.signature(of_digits(name).python_func).parameters
-        if not given(name, parameter)
+        if not is_input(name, parameter)
     ]
 
 
-def given(name: str, parameter: str) -> bool:
+def is_input(name: str, parameter: str) -> bool:
     return parameter in component(name).component_spec.inputs
 
 
@@ -76,12 +76,12 @@ def test_there_is_a_component_for_each_kind_of_node() -> None:
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_components_metadata_says_what_it_is(name: str) -> None:
-    found, about = component(name), metadata(name)
-    assert about["name"] == found.name == name
-    assert about["inputs"] == list(found.component_spec.inputs)
-    assert f"understudy/{about['image']}" == found.component_spec.implementation.container.image
-    assert about["description"].endswith(".")
-    assert about["output"]
+    loaded, description = component(name), metadata(name)
+    assert description["name"] == loaded.name == name
+    assert description["inputs"] == list(loaded.component_spec.inputs)
+    assert f"understudy/{description['image']}" == loaded.component_spec.implementation.container.image
+    assert description["description"].endswith(".")
+    assert description["output"]
 
 
 @pytest.mark.parametrize("kind", dict.fromkeys(KINDS.values()), ids=lambda kind: kind.name)
@@ -91,12 +91,12 @@ def test_a_component_takes_the_run_its_node_and_the_settings_of_its_task(kind: K
 
 
 def test_a_classifier_is_measured_like_any_model_and_shows_its_confusion_too() -> None:
-    plain, one = component("evaluate"), of_digits("evaluate")
-    assert one.component_spec.inputs == plain.component_spec.inputs
+    plain, classifier = component("evaluate"), of_digits("evaluate")
+    assert classifier.component_spec.inputs == plain.component_spec.inputs
     added = {"confusion": dsl.ClassificationMetrics.schema_title}
     assert {
         name: output.type.partition("@")[0]
-        for name, output in one.component_spec.outputs.items()
+        for name, output in classifier.component_spec.outputs.items()
         if name not in plain.component_spec.outputs
     } == added
 
@@ -117,7 +117,7 @@ def result(step: str, folder: Path) -> Result:
 
 @pytest.fixture
 def content(tmp_path: Path) -> Path:
-    """What the object of any step may hold."""
+    """The facts that any step's object may have."""
     (tmp_path / "report.html").write_text("the report")
     (tmp_path / "verdict.json").write_text(json.dumps(VERDICT))
     (tmp_path / "measures.json").write_text(json.dumps({"confusion": None}))
@@ -125,8 +125,8 @@ def content(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def carried(spec: dict[str, Any], name: str, folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
-    """What the source that a task carries returns, with nothing of its module around it, and its artifacts."""
+def carried(spec: dict[str, Any], name: str, folder: Path, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    """The return value and artifacts of the source that a task carries, run without its module."""
     kind = KINDS[name].name if name in KINDS else name
     namespace: dict[str, Any] = {"NamedTuple": NamedTuple}  # kfp's executor imports all of typing
     exec(embedded(spec, name), namespace)
@@ -134,7 +134,7 @@ def carried(spec: dict[str, Any], name: str, folder: Path, **given: Any) -> tupl
         role: SimpleNamespace(path=folder / f"{role}.out", metadata={}, schema_title="system.Model")
         for role in artifacts(kind)
     }
-    return namespace[kind](**given, **outputs), outputs
+    return namespace[kind](**arguments, **outputs), outputs
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -152,7 +152,7 @@ def test_the_source_that_a_task_carries_runs_alone(
     task = {"task": dsl.TaskConfig(node_selector={"gpu": "h100"})} if KINDS[name].launches else {}
     returned, outputs = carried(spec, name, content, run="run-1", node=name, **task)
     assert returned == (("approved", "run-1") if name == "gate" else "run-1")
-    assert calls == [(name, "run-1", *(vars(found) for found in task.values()))]
+    assert calls == [(name, "run-1", *(vars(setting) for setting in task.values()))]
     shown = next(artifact for role, artifact in outputs.items() if role != "report")
     assert shown.metadata["accuracy"] == 0.5
     assert shown.metadata.get("digest") == ("digest of control" if name == "register" else "digest")
@@ -167,7 +167,7 @@ def test_a_rejection_shows_the_verdict_that_is_there(
 ) -> None:
     rejections = []
     monkeypatch.setattr(steps, "verdict_of", lambda run: result("gate", content))
-    monkeypatch.setattr(steps, "reject", lambda *given: rejections.append(given))
+    monkeypatch.setattr(steps, "reject", lambda *arguments: rejections.append(arguments))
     returned, outputs = carried(spec, "rejected", content, run="run-1", fails=True)
     assert returned == "run-1"
     assert rejections == [("run-1", True)]
@@ -180,10 +180,10 @@ def test_the_first_task_carries_its_source_too(
 ) -> None:
     calls, shown = [], []
     begun = Begun("run-1", "nothing", Lookup((), complete=False))
-    monkeypatch.setattr(steps, "start_component", lambda *given: calls.append(given) or begun)
-    monkeypatch.setattr(steps, "show_start", lambda *given: shown.append(given))
-    given = {"recipe": '{"a": 1}', "overrides": "", "seed": 3, "job_id": "j", "steps": "ingest,gate", "fails": True}
-    returned, outputs = carried(spec, "start", tmp_path, **given)
+    monkeypatch.setattr(steps, "start_component", lambda *arguments: calls.append(arguments) or begun)
+    monkeypatch.setattr(steps, "show_start", lambda *arguments: shown.append(arguments))
+    arguments = {"recipe": '{"a": 1}', "overrides": "", "seed": 3, "job_id": "j", "steps": "ingest,gate", "fails": True}
+    returned, outputs = carried(spec, "start", tmp_path, **arguments)
     assert returned == ("nothing", "run-1")
     assert calls == [({"a": 1}, "", 3, "j", ["ingest", "gate"], True)]
     assert shown == [(outputs["overview"], outputs["report"], begun)]

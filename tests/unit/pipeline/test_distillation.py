@@ -19,12 +19,14 @@ def control(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def wanted(recipe: Recipe, control: bool) -> Recipe:
+def recipe_variant(recipe: Recipe, control: bool) -> Recipe:
     return from_values(recipe.model_dump(mode="json", by_alias=True), [f"student.control={control}"], "test")
 
 
-def test_the_first_page_shows_the_whole_chain_and_the_control_goes_beside_it(wanted: Recipe, control: bool) -> None:
-    pipeline = build(wanted)
+def test_the_first_page_shows_the_whole_chain_and_the_control_goes_beside_it(
+    recipe_variant: Recipe, control: bool
+) -> None:
+    pipeline = build(recipe_variant)
     chain = {
         "start": set(),
         "ingest": {"start"},
@@ -40,12 +42,12 @@ def test_the_first_page_shows_the_whole_chain_and_the_control_goes_beside_it(wan
     tasks = dag(pipeline)
     assert {name: set(tasks[name].dependent_tasks) for name in chain} == chain
     assert ("control" in tasks) == control
-    kinds = {found.WhichOneof("implementation") for found in pipeline.pipeline_spec.components.values()}
+    kinds = {component.WhichOneof("implementation") for component in pipeline.pipeline_spec.components.values()}
     assert kinds == {"executor_label"}, "a box would have to be opened"
 
 
-def test_a_task_takes_the_run_and_nothing_else_from_the_one_before(wanted: Recipe) -> None:
-    for name, task in dag(build(wanted)).items():
+def test_a_task_takes_the_run_and_nothing_else_from_the_one_before(recipe_variant: Recipe) -> None:
+    for name, task in dag(build(recipe_variant)).items():
         conditions = {"pipelinechannel--start-Output", "pipelinechannel--gate-Output"}
         assert set(task.inputs.parameters) - conditions <= {"run", "node", "fails"} or name == "start"
 
@@ -53,49 +55,49 @@ def test_a_task_takes_the_run_and_nothing_else_from_the_one_before(wanted: Recip
 CONDITIONS = {"ingest": ("start", "nothing"), "register": ("gate", "approved"), "rejected": ("gate", "rejected")}
 
 
-def test_what_is_not_wanted_is_skipped_by_a_condition_of_the_task_itself(wanted: Recipe) -> None:
+def test_what_is_not_wanted_is_skipped_by_a_condition_of_the_task_itself(recipe_variant: Recipe) -> None:
     """A run that reuses everything has one task: KFP runs nothing after a task that was skipped."""
-    pipeline = build(wanted).pipeline_spec
+    pipeline = build(recipe_variant).pipeline_spec
     tasks = dict(pipeline.root.dag.tasks)
     assert {name for name, task in tasks.items() if task.trigger_policy.condition} == CONDITIONS.keys()
     for name, (producer, word) in CONDITIONS.items():
         channel = f"pipelinechannel--{producer}-Output"
         assert tasks[name].trigger_policy.condition == f"inputs.parameter_values['{channel}'] == '{word}'"
-        given = tasks[name].inputs.parameters[channel].task_output_parameter
-        assert (given.producer_task, given.output_parameter_key) == (producer, "Output")
+        source = tasks[name].inputs.parameters[channel].task_output_parameter
+        assert (source.producer_task, source.output_parameter_key) == (producer, "Output")
         parameters = pipeline.components[tasks[name].component_ref.name].input_definitions.parameters
-        made = pipeline.components[f"comp-{producer}"].output_definitions.parameters["Output"]
-        assert parameters[channel].parameter_type == made.parameter_type
+        output = pipeline.components[f"comp-{producer}"].output_definitions.parameters["Output"]
+        assert parameters[channel].parameter_type == output.parameter_type
 
 
-def test_no_model_of_a_rejected_student_is_shown(wanted: Recipe) -> None:
-    outputs = build(wanted).pipeline_spec.components["comp-rejected"].output_definitions.artifacts
+def test_no_model_of_a_rejected_student_is_shown(recipe_variant: Recipe) -> None:
+    outputs = build(recipe_variant).pipeline_spec.components["comp-rejected"].output_definitions.artifacts
     assert set(outputs) == {"verdict", "report"}
 
 
 SHOWN = {"system.Markdown", "system.HTML", "system.Metrics", "system.ClassificationMetrics"}
 
 
-def test_every_artifact_is_of_a_type_that_kfp_s_page_can_show(wanted: Recipe) -> None:
+def test_every_artifact_is_of_a_type_that_kfp_s_page_can_show(recipe_variant: Recipe) -> None:
     """Of a system.Model or system.Dataset the page says "There is no metrics artifact available in this step"."""
-    for component in build(wanted).pipeline_spec.components.values():
+    for component in build(recipe_variant).pipeline_spec.components.values():
         for name, artifact in component.output_definitions.artifacts.items():
             assert artifact.artifact_type.schema_title in SHOWN, name
 
 
-def test_a_rejection_leaves_the_run_green_unless_a_parameter_says_otherwise(wanted: Recipe) -> None:
-    pipeline = build(wanted)
+def test_a_rejection_leaves_the_run_green_unless_a_parameter_says_otherwise(recipe_variant: Recipe) -> None:
+    pipeline = build(recipe_variant)
     parameter = pipeline.pipeline_spec.root.input_definitions.parameters["fail_when_rejected"]
     assert not parameter.default_value.bool_value
     for name in ("start", "rejected"):
-        given = dag(pipeline)[name].inputs.parameters["fails"]
-        assert given.component_input_parameter == "fail_when_rejected"
+        parameter = dag(pipeline)[name].inputs.parameters["fails"]
+        assert parameter.component_input_parameter == "fail_when_rejected"
 
 
-def test_every_step_has_a_task(wanted: Recipe) -> None:
-    assert set(dag(build(wanted))) == {"start", *step_names(wanted), "rejected"}
+def test_every_step_has_a_task(recipe_variant: Recipe) -> None:
+    assert set(dag(build(recipe_variant))) == {"start", *step_names(recipe_variant), "rejected"}
 
 
-def test_the_step_names_that_the_first_task_checks_is_the_pipelines(wanted: Recipe) -> None:
-    given = dag(build(wanted))["start"].inputs.parameters["steps"].runtime_value.constant.string_value
-    assert given.split(",") == step_names(wanted)
+def test_the_step_names_that_the_first_task_checks_is_the_pipelines(recipe_variant: Recipe) -> None:
+    names = dag(build(recipe_variant))["start"].inputs.parameters["steps"].runtime_value.constant.string_value
+    assert names.split(",") == step_names(recipe_variant)

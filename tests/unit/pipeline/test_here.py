@@ -42,6 +42,6 @@ def test_a_steps_error_reaches_the_run_folder_as_one_message_with_its_exit_code(
     assert state is not None
     assert (state.state, state.exit_code) == ("failed", 2)
     assert state.detail.startswith(f"data.source.path: {tmp_path / 'pictures'} does not exist. Give a path that does;")
-    assert [found.step for found in run.states()] == ["ingest"]
+    assert [state.step for state in run.states()] == ["ingest"]
     assert output.count(f"ERROR understudy.steps.tasks: {state.detail}") == 1
     assert "understudy/steps" not in output  # no traceback of ours

@@ -13,11 +13,11 @@ def node(name: str, phase: str, message: str = "", kind: str = "Pod") -> dict[st
     return {"name": f"w(0).root(0).{name}", "type": kind, "phase": phase, **({"message": message} if message else {})}
 
 
-def attempts(task: str, phase: str, *said: tuple[str, str]) -> list[dict[str, Any]]:
+def attempts(task: str, phase: str, *messages: tuple[str, str]) -> list[dict[str, Any]]:
     """A task's executor, as Argo keeps it: a Retry, and a pod for each attempt."""
-    pods = [node(f"{task}(0).executor({number})", *attempt) for number, attempt in enumerate(said)]
+    pods = [node(f"{task}(0).executor({number})", *attempt) for number, attempt in enumerate(messages)]
     outer = [node(task, phase, "", "Retry"), node(f"{task}(0)", phase, "child 'w-1' failed", "DAG")]
-    outer.append(node(f"{task}(0).executor", phase, said[-1][1], "Retry"))
+    outer.append(node(f"{task}(0).executor", phase, messages[-1][1], "Retry"))
     return [*outer, *pods]
 
 
@@ -44,7 +44,7 @@ def attempts(task: str, phase: str, *said: tuple[str, str]) -> list[dict[str, An
 def test_the_tasks_that_failed_for_good_are_named_with_what_they_said_last(
     nodes: list[dict[str, Any]], expected: list[str]
 ) -> None:
-    workflow = {"status": {"phase": "Failed", "nodes": {str(number): found for number, found in enumerate(nodes)}}}
+    workflow = {"status": {"phase": "Failed", "nodes": {str(number): node for number, node in enumerate(nodes)}}}
     assert reasons(workflow) == expected
     workflow["status"]["message"] = "Stopped with strategy 'Terminate'"
     assert reasons(workflow) == (expected or ["Stopped with strategy 'Terminate'"])

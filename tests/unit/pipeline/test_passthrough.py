@@ -29,11 +29,11 @@ BOTH = {"ENV", "KUBERNETES_VOLUMES"}
 
 
 def plain(task: Any) -> None:
-    """Nothing but what every task has."""
+    """No settings besides those of every task."""
 
 
 def by_hand(task: Any) -> None:
-    """What the author of a pipeline might set."""
+    """Settings that the author of a pipeline might add."""
     task.set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(2).set_memory_request("48Gi")
     task.set_env_variable("NCCL_DEBUG", "WARN")
     kubernetes.add_node_selector(task, "gpu", "h100")
@@ -64,19 +64,19 @@ def compile_with(recipe: Recipe, tmp_path: Path) -> Compiled:
 def handed_over(ir: dict[str, Any], pods: dict[str, Any], name: str) -> dict[str, Any]:
     """The TaskConfig that the driver of a KFP server writes (backend/src/v2/driver, 2.17)."""
     container, pod = ir["deploymentSpec"]["executors"][f"exec-{name}"]["container"], pods[f"exec-{name}"]
-    asked, env = container.get("resources", {}), [dict(found) for found in container["env"]]
+    resources, env = container.get("resources", {}), [dict(item) for item in container["env"]]
     for kind, reference in (("secretAsEnv", "secretKeyRef"), ("configMapAsEnv", "configMapKeyRef")):
         word = kind.removesuffix("AsEnv")
         for source in pod.get(kind, ()):
             for key in source["keyToEnv"]:
-                where = {"name": source[f"{word}Name"], "key": key[f"{word}Key"]}
-                env.append({"name": key["envVar"], "valueFrom": {reference: where}})
+                target = {"name": source[f"{word}Name"], "key": key[f"{word}Key"]}
+                env.append({"name": key["envVar"], "valueFrom": {reference: target}})
     volumes = [{"name": f["constant"], "persistentVolumeClaim": {"claimName": f["constant"]}} for f in pod["pvcMount"]]
-    mounts = [{"name": found["constant"], "mountPath": found["mountPath"]} for found in pod["pvcMount"]]
-    for found in pod["configMapAsVolume"]:
-        volumes.append({"name": found["configMapName"], "configMap": {"name": found["configMapName"]}})
-        mounts.append({"name": found["configMapName"], "mountPath": found["mountPath"]})
-    gpu = asked.get("accelerator")
+    mounts = [{"name": item["constant"], "mountPath": item["mountPath"]} for item in pod["pvcMount"]]
+    for item in pod["configMapAsVolume"]:
+        volumes.append({"name": item["configMapName"], "configMap": {"name": item["configMapName"]}})
+        mounts.append({"name": item["configMapName"], "mountPath": item["mountPath"]})
+    gpu = resources.get("accelerator")
     return {
         "affinity": None,
         "tolerations": pod.get("tolerations"),
@@ -86,7 +86,7 @@ def handed_over(ir: dict[str, Any], pods: dict[str, Any], name: str) -> dict[str
         "volumeMounts": mounts,
         "resources": {
             "limits": {gpu["resourceType"]: gpu["resourceCount"]} if gpu else {},
-            "requests": {"memory": asked["resourceMemoryRequest"]} if "resourceMemoryRequest" in asked else {},
+            "requests": {"memory": resources["resourceMemoryRequest"]} if "resourceMemoryRequest" in resources else {},
         },
     }
 
@@ -103,11 +103,11 @@ SHOWN = {
 def carried(
     ir: dict[str, Any], pods: dict[str, Any], name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> TaskConfig:
-    """What the step finds when kfp's executor runs the source that the task carries."""
-    found: list[TaskConfig] = []
+    """The task config that the step gets when kfp's executor runs the source that the task carries."""
+    configs: list[TaskConfig] = []
 
     def run_step(*_: Any) -> Result:
-        found.append(task_config.current_task())
+        configs.append(task_config.current_task())
         return Result(name, "digest", folder, {})
 
     monkeypatch.setenv(task_config.VARIABLE, "{}")
@@ -118,39 +118,45 @@ def carried(
     (folder / MEASURES).write_text('{"confusion": null}')  # what evaluate shows of itself
     inputs = {"run": "run", "node": name, "task": handed_over(ir, pods, name)}
     shown = {
-        one: {"name": one, "type": {"schemaTitle": schema}, "uri": str(folder / one), "metadata": {}}
-        for one, schema in SHOWN[name].items()
+        artifact_name: {
+            "name": artifact_name,
+            "type": {"schemaTitle": schema},
+            "uri": str(folder / artifact_name),
+            "metadata": {},
+        }
+        for artifact_name, schema in SHOWN[name].items()
     }
-    given = {
+    inputs = {
         "inputs": {"parameterValues": inputs},
         "outputs": {
             "parameters": {"Output": {"outputFile": str(folder / "Output")}},
-            "artifacts": {one: {"artifacts": [artifact]} for one, artifact in shown.items()},
+            "artifacts": {artifact_name: {"artifacts": [artifact]} for artifact_name, artifact in shown.items()},
             "outputFile": str(folder / "output.json"),
         },
     }
     Executor(
-        executor_input=given, function_to_execute=namespace["evaluate" if name == "evaluate" else "train"]
+        executor_input=inputs, function_to_execute=namespace["evaluate" if name == "evaluate" else "train"]
     ).execute()
-    return found[0]
+    return configs[0]
 
 
 def pod(task: TaskConfig, job: JobSpec) -> dict[str, Any]:
-    made = pytorchjob.render(job, Identity("r", "teacher", "0" * 64), Resources(cpu="4"), CLUSTER, None, task)
-    return dict(made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"])
+    manifest = pytorchjob.render(job, Identity("r", "teacher", "0" * 64), Resources(cpu="4"), CLUSTER, None, task)
+    return dict(manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"])
 
 
 JOB = on_the_claim(job_spec("/f", device="cuda", supervised=True))
 
 
 def test_only_tasks_that_launch_a_job_pass_their_settings_on(spec: dict[str, Any]) -> None:
-    found = {
-        name.removeprefix("comp-"): made.get("taskConfigPassthroughs") for name, made in spec["components"].items()
+    passthroughs = {
+        name.removeprefix("comp-"): component.get("taskConfigPassthroughs")
+        for name, component in spec["components"].items()
     }
-    assert {name for name, fields in found.items() if fields} == set(LAUNCHING)
+    assert {name for name, fields in passthroughs.items() if fields} == set(LAUNCHING)
     for name in LAUNCHING:
-        assert {field["field"] for field in found[name]} == FIELDS | BOTH
-        assert {field["field"] for field in found[name] if field.get("applyToTask")} == BOTH
+        assert {field["field"] for field in passthroughs[name]} == FIELDS | BOTH
+        assert {field["field"] for field in passthroughs[name] if field.get("applyToTask")} == BOTH
         assert spec["components"][f"comp-{name}"]["inputDefinitions"]["parameters"]["task"] == {
             "parameterType": "TASK_CONFIG",
             "isOptional": True,
@@ -162,7 +168,7 @@ def test_what_every_task_has_changes_no_job(
     compile_with: Compiled, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = carried(*compile_with(plain), name, tmp_path, monkeypatch)
-    assert {found["name"] for found in task.env} > {"UNDERSTUDY_HOME", "MLFLOW_TRACKING_PASSWORD"}
+    assert {variable["name"] for variable in task.env} > {"UNDERSTUDY_HOME", "MLFLOW_TRACKING_PASSWORD"}
     assert pod(task, JOB) == pod(task_config.NOTHING, JOB)
 
 
@@ -170,27 +176,27 @@ def test_a_task_that_fetches_hands_no_way_out_to_its_job(
     compile_with: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = carried(*compile_with(_let_out), "teacher", tmp_path, monkeypatch)
-    assert {found["name"] for found in task.env} > {"HTTPS_PROXY", "HF_ENDPOINT"}
+    assert {variable["name"] for variable in task.env} > {"HTTPS_PROXY", "HF_ENDPOINT"}
     assert pod(task, JOB) == pod(task_config.NOTHING, JOB)
 
 
 def test_what_is_set_on_a_task_is_in_the_jobs_pods(
     compile_with: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = pod(carried(*compile_with(by_hand), "teacher", tmp_path, monkeypatch), JOB)
-    ranks = made["containers"][0]
+    manifest = pod(carried(*compile_with(by_hand), "teacher", tmp_path, monkeypatch), JOB)
+    ranks = manifest["containers"][0]
     assert ranks["resources"] == {
         "requests": {"cpu": "4", "memory": "48Gi", "nvidia.com/gpu": "2"},
         "limits": {"nvidia.com/gpu": "2"},
     }
-    assert made["nodeSelector"] == {"gpu": "h100"}
-    assert {"key": "spot", "operator": "Exists", "effect": "NoSchedule"} in made["tolerations"]
+    assert manifest["nodeSelector"] == {"gpu": "h100"}
+    assert {"key": "spot", "operator": "Exists", "effect": "NoSchedule"} in manifest["tolerations"]
     assert {"name": "NCCL_DEBUG", "value": "WARN"} in ranks["env"]
     token = {"secretKeyRef": {"name": "hub", "key": "token"}}
     assert {"name": "HF_TOKEN", "valueFrom": token} in ranks["env"]
     assert {"name": "corpus", "mountPath": "/corpus"} in ranks["volumeMounts"]
     claims = [
-        found["persistentVolumeClaim"]["claimName"] for found in made["volumes"] if "persistentVolumeClaim" in found
+        item["persistentVolumeClaim"]["claimName"] for item in manifest["volumes"] if "persistentVolumeClaim" in item
     ]
     assert sorted(claims) == ["corpus", "understudy-store"]
-    assert not [found["name"] for found in ranks["env"] if found["name"].startswith("MLFLOW")]
+    assert not [item["name"] for item in ranks["env"] if item["name"].startswith("MLFLOW")]

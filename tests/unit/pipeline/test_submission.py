@@ -46,35 +46,35 @@ def test_a_run_is_made_of_the_compiled_pipeline(kfp: Kfp, recipe: Recipe) -> Non
 )
 def test_a_run_is_followed_to_its_end(kfp: Kfp, run: str, code: int, words: str) -> None:
     """Through the states that the real one had, up to its first end; one that was just made has none."""
-    history = [str(one["state"]) for one in recorded(run, "v2beta1")["state_history"]]
+    history = [str(entry["state"]) for entry in recorded(run, "v2beta1")["state_history"]]
     history = history[: history.index("SUCCEEDED" if code == 0 else "FAILED") + 1]
     kfp.states, kfp.recorded = ["", history[0], *history], run
-    told: list[str] = []
+    reports: list[str] = []
     server = Server(kfp.address, None, lambda: TOKEN, "https://kfp.example/")
-    assert submission.follow(server, "r1", told.append) == code
-    assert told[:-1] == [state.lower() for state in history[:-1]]
-    assert told[-1].startswith(words)
-    assert code == 0 or told[-1].endswith("; see https://kfp.example/#/runs/details/r1")
-    assert submission.UNKNOWN not in told[-1]
+    assert submission.follow(server, "r1", reports.append) == code
+    assert reports[:-1] == [state.lower() for state in history[:-1]]
+    assert reports[-1].startswith(words)
+    assert code == 0 or reports[-1].endswith("; see https://kfp.example/#/runs/details/r1")
+    assert submission.UNKNOWN not in reports[-1]
 
 
 def test_a_token_that_was_replaced_while_a_run_is_followed_is_read_again(kfp: Kfp) -> None:
     kfp.states = ["RUNNING", "RUNNING", "SUCCEEDED"]
-    told: list[str] = []
+    reports: list[str] = []
     later: list[str | Exception] = [TOKEN, TOKEN, OSError("no such file"), "the-next"]
 
     def token() -> str:
-        found = later.pop(0) if len(later) > 1 else later[0]
-        if isinstance(found, Exception):
-            raise InputError(str(found))
-        return str(found)
+        current_token = later.pop(0) if len(later) > 1 else later[0]
+        if isinstance(current_token, Exception):
+            raise InputError(str(current_token))
+        return str(current_token)
 
     def tell(state: str) -> None:
-        told.append(state)
+        reports.append(state)
         kfp.token = "the-next"
 
     assert submission.follow(Server(kfp.address, None, token), "r1", tell) == 0
-    assert told == ["running", "succeeded"]
+    assert reports == ["running", "succeeded"]
     assert later == ["the-next"]
 
 
@@ -83,10 +83,10 @@ def test_a_server_that_was_away_leaves_its_time_to_a_token(kfp: Kfp) -> None:
     current = iter([TOKEN, *[OSError("no route")] * 20, TOKEN, "the-next"])
 
     def token() -> str:
-        found = next(current)
-        if isinstance(found, OSError):
-            raise UnderstudyError(str(found))
-        return found
+        current_token = next(current)
+        if isinstance(current_token, OSError):
+            raise UnderstudyError(str(current_token))
+        return current_token
 
     def tell(state: str) -> None:
         kfp.token = "the-next"
@@ -121,19 +121,19 @@ def test_a_server_that_does_not_answer_is_told(recipe: Recipe) -> None:
         submission.submit(Server("http://127.0.0.1:9", "team", lambda: None), recipe, IMAGES, None)
 
 
-@pytest.mark.parametrize("said", ["2.16.1", "2.5.0", "v2.18.0", "3.17.0"])
+@pytest.mark.parametrize("version", ["2.16.1", "2.5.0", "v2.18.0", "3.17.0"])
 def test_a_server_of_another_minor_version_is_refused_before_anything_is_sent(
-    kfp: Kfp, recipe: Recipe, said: str
+    kfp: Kfp, recipe: Recipe, version: str
 ) -> None:
-    kfp.version = {"tag_name": said}
-    with pytest.raises(InputError, match=rf"KFP {said}, and pipelines are compiled here for 2\.17"):
+    kfp.version = {"tag_name": version}
+    with pytest.raises(InputError, match=rf"KFP {version}, and pipelines are compiled here for 2\.17"):
         submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None)
     assert kfp.posted == {}
 
 
-@pytest.mark.parametrize("said", ["2.17.9", "unknown", "a-build-of-ours"])
-def test_another_patch_and_a_build_without_a_version_are_taken(kfp: Kfp, recipe: Recipe, said: str) -> None:
-    kfp.version = {"tag_name": said}
+@pytest.mark.parametrize("version", ["2.17.9", "unknown", "a-build-of-ours"])
+def test_another_patch_and_a_build_without_a_version_are_taken(kfp: Kfp, recipe: Recipe, version: str) -> None:
+    kfp.version = {"tag_name": version}
     assert submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None) == "r1"
 
 

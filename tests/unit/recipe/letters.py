@@ -47,7 +47,7 @@ class LettersSource(SourceSection):
     count: int | Literal["all"] = "all"
 
     @model_validator(mode="after")
-    def _some(self) -> "LettersSource":
+    def _check_letters(self) -> "LettersSource":
         if not self.letters:
             raise ValueError("give at least one letter")
         return self

@@ -27,7 +27,7 @@ other:
       # in a node
       tp: 2   # parts
 
-    # what comes behind
+    # the next setting
     steps: 3
 """
 
@@ -53,11 +53,11 @@ def test_what_is_not_there_yet_comes_first() -> None:
 def test_a_block_is_replaced_without_what_comes_behind_it() -> None:
     changed = with_value(TEXT, ("other", "train", "strategy"), "pp")
     assert changed is not None
-    assert changed.endswith("    strategy:\n      pp   # parts\n\n    # what comes behind\n    steps: 3\n")
+    assert changed.endswith("    strategy:\n      pp   # parts\n\n    # the next setting\n    steps: 3\n")
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "path"),
     [
         ("a: &x {b: 1}\nc: *x\n", ("c", "b")),  # would change the other one, too
         ("a: 1\n", ("a", "b")),
@@ -65,8 +65,8 @@ def test_a_block_is_replaced_without_what_comes_behind_it() -> None:
         ("a: {}\n", ("a", "b")),
     ],
 )
-def test_what_cannot_be_changed_alone_is_not_changed(text: str, place: tuple[str, ...]) -> None:
-    assert with_value(text, place, 2) is None
+def test_what_cannot_be_changed_alone_is_not_changed(text: str, path: tuple[str, ...]) -> None:
+    assert with_value(text, path, 2) is None
 
 
 words = st.text("abc-: #'", min_size=1, max_size=5)
@@ -112,8 +112,8 @@ def test_a_file_keeps_its_other_lines_its_mode_and_where_it_lies(recipe: Path, t
 
 def test_what_the_file_alone_would_be_refused_with_is_not_written(recipe: Path) -> None:
     before = recipe.read_bytes()
-    said = r"nothing was written, since without the overrides .*\n.*resources\.teacher\.processes is 1"
-    with pytest.raises(InputError, match=said):
+    message = r"nothing was written, since without the overrides .*\n.*resources\.teacher\.processes is 1"
+    with pytest.raises(InputError, match=message):
         rewrite(recipe, {STRATEGY: {"dp_replicate": 2}})
     assert recipe.read_bytes() == before
 

@@ -59,7 +59,7 @@ def write(folder: Path, text: str, name: str = "r.yaml") -> Path:
     return path
 
 
-def said(folder: Path, text: str, overrides: Sequence[str] = ()) -> list[str]:
+def errors_of(folder: Path, text: str, overrides: Sequence[str] = ()) -> list[str]:
     """The lines of the error that a recipe earns, without the file's folder."""
     with pytest.raises(InputError) as caught:
         load(write(folder, text), overrides)
@@ -147,10 +147,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("good", "bad"), [(good, bad) for good, table in BAD.items() for bad in table])
-def test_what_is_wrong_is_named_with_line_path_and_fix(tmp_path: Path, good: str, bad: str) -> None:
-    assert DIGITS.count(good) == 1
-    assert said(tmp_path, DIGITS.replace(good, bad)) == [BAD[good][bad]]
+@pytest.mark.parametrize(("valid", "invalid"), [(valid, invalid) for valid, table in BAD.items() for invalid in table])
+def test_what_is_wrong_is_named_with_line_path_and_fix(tmp_path: Path, valid: str, invalid: str) -> None:
+    assert DIGITS.count(valid) == 1
+    assert errors_of(tmp_path, DIGITS.replace(valid, invalid)) == [BAD[valid][invalid]]
 
 
 APPENDED = [
@@ -182,11 +182,11 @@ APPENDED = [
 
 @pytest.mark.parametrize(("more", "message"), APPENDED)
 def test_sections_that_do_not_fit_the_rest_are_named(tmp_path: Path, more: str, message: str) -> None:
-    assert said(tmp_path, DIGITS + more) == [message]
+    assert errors_of(tmp_path, DIGITS + more) == [message]
 
 
 def test_each_problem_has_a_line_in_the_files_order(tmp_path: Path) -> None:
-    lines = said(tmp_path, "gate: x\n" + DIGITS.replace("size: 8", "size: big").replace("epochs: 20", "epochs: 0"))
+    lines = errors_of(tmp_path, "gate: x\n" + DIGITS.replace("size: 8", "size: big").replace("epochs: 20", "epochs: 0"))
     assert [line.split(":")[1] for line in lines] == ["1", "7", "12", "17"]
 
 
@@ -214,7 +214,7 @@ LAUGHS = "".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in
     ],
 )
 def test_what_is_no_recipe_at_all_is_told_so(tmp_path: Path, text: str, message: str) -> None:
-    (line,) = said(tmp_path, text)
+    (line,) = errors_of(tmp_path, text)
     assert line.startswith("r.yaml")
     assert line.endswith(message)
 
@@ -230,31 +230,31 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_data_has_no_section_of_the_other_task(tmp_path: Path) -> None:
-    assert said(tmp_path, PYDOC.replace("data:", "data:\n  image: {size: 8}")) == [
+    assert errors_of(tmp_path, PYDOC.replace("data:", "data:\n  image: {size: 8}")) == [
         "r.yaml:4: data.image: does not apply to the task causal-lm; remove it"
     ]
-    assert said(tmp_path, DIGITS.replace("data:", "data:\n  text: {}")) == [
+    assert errors_of(tmp_path, DIGITS.replace("data:", "data:\n  text: {}")) == [
         "r.yaml:4: data.text: does not apply to the task image-classification; remove it"
     ]
 
 
 def test_a_tokenizers_revision_needs_a_pretrained_tokenizer(tmp_path: Path) -> None:
     text = PYDOC.replace("data:", "data:\n  text: {tokenizer: {revision: main}}")
-    assert said(tmp_path, text) == [
+    assert errors_of(tmp_path, text) == [
         "r.yaml:4: data.text.tokenizer.revision: applies to a pretrained tokenizer only; remove it"
     ]
 
 
 def test_what_is_said_of_a_pretrained_models_images_needs_images(tmp_path: Path) -> None:
     overrides = ["student.model={pretrained: /m, normalization: {mean: [0.5], std: [0.5]}, labels: [a, b]}"]
-    assert [line.rpartition("}: ")[2] for line in said(tmp_path, PYDOC, overrides)] == [
+    assert [line.rpartition("}: ")[2] for line in errors_of(tmp_path, PYDOC, overrides)] == [
         "student.model.labels: does not apply to the task causal-lm; remove it",
         "student.model.normalization: does not apply to the task causal-lm; remove it",
     ]
 
 
 @pytest.mark.parametrize(
-    ("given", "messages"),
+    ("normalization", "messages"),
     [
         (
             "{mean: [0.5, 0.5, 0.5], std: [0.25]}",
@@ -268,27 +268,27 @@ def test_what_is_said_of_a_pretrained_models_images_needs_images(tmp_path: Path)
     ],
 )
 def test_a_normalization_is_of_the_datas_channels_and_of_pixels_up_to_1(
-    tmp_path: Path, given: str, messages: list[str]
+    tmp_path: Path, normalization: str, messages: list[str]
 ) -> None:
-    found = said(tmp_path, DIGITS, [f"student.model={{pretrained: /m, normalization: {given}}}"])
-    assert [line.rpartition("student.model.normalization.")[2] for line in found] == messages
+    errors = errors_of(tmp_path, DIGITS, [f"student.model={{pretrained: /m, normalization: {normalization}}}"])
+    assert [line.rpartition("student.model.normalization.")[2] for line in errors] == messages
     fits = "student.model={pretrained: /m, normalization: {mean: [1.0], std: [0.25]}}"
     assert read(write(tmp_path, DIGITS), [fits]).recipe.image.channels == 1
 
 
 def test_a_model_with_new_outputs_has_no_names_for_them(tmp_path: Path) -> None:
     overrides = ["teacher={model: {pretrained: /m, labels: [a, b]}}", "student.model={pretrained: /m, labels: [a, b]}"]
-    assert [line.rpartition("}: ")[2] for line in said(tmp_path, DIGITS, overrides)] == [
+    assert [line.rpartition("}: ")[2] for line in errors_of(tmp_path, DIGITS, overrides)] == [
         "student.model.labels: the model is trained further, with outputs for the data's labels; remove it"
     ]
 
 
 def test_models_are_measured_whole_or_in_shards_by_any_number_of_processes(tmp_path: Path) -> None:
-    place = "resources.evaluate={nodes: 2, processes: 2}"
+    override = "resources.evaluate={nodes: 2, processes: 2}"
     for strategy in ("ddp", "fsdp", "hsdp", "{dp_replicate: 2, dp_shard: 2}"):
-        load(write(tmp_path, PYDOC), [place, f"evaluate.strategy={strategy}"])
+        load(write(tmp_path, PYDOC), [override, f"evaluate.strategy={strategy}"])
     for strategy in ("tp", "cp", "pp", "zero1", "zero2"):
-        assert said(tmp_path, PYDOC, [place, f"evaluate.strategy={strategy}"]) == [
+        assert errors_of(tmp_path, PYDOC, [override, f"evaluate.strategy={strategy}"]) == [
             f"--set evaluate.strategy={strategy}: evaluate.strategy: models are measured whole or in shards; use ddp, "
             "fsdp, hsdp, or {dp_replicate, dp_shard}"
         ]
@@ -303,20 +303,20 @@ def test_models_are_measured_whole_or_in_shards_by_any_number_of_processes(tmp_p
     ],
 )
 def test_a_measuring_has_as_many_processes_as_its_strategy(tmp_path: Path, strategy: str, why: str) -> None:
-    place = "resources.evaluate={nodes: 2, processes: 2}"
-    (line,) = said(tmp_path, PYDOC, [place, f"evaluate.strategy={strategy}"])
+    override = "resources.evaluate={nodes: 2, processes: 2}"
+    (line,) = errors_of(tmp_path, PYDOC, [override, f"evaluate.strategy={strategy}"])
     assert f"evaluate.strategy: {why}" in line
 
 
 def test_a_measuring_waits_for_all_its_nodes(tmp_path: Path) -> None:
-    (line,) = said(tmp_path, PYDOC, ["resources.evaluate={nodes: 2, min_nodes: 1}"])
+    (line,) = errors_of(tmp_path, PYDOC, ["resources.evaluate={nodes: 2, min_nodes: 1}"])
     assert "resources.evaluate.min_nodes: an evaluation that loses a node starts again, with all nodes" in line
 
 
 def test_windows_that_are_measured_leave_no_gaps(tmp_path: Path) -> None:
     text = PYDOC.replace("data:", "data:\n  text: {sequence_length: 8}")
     assert load(write(tmp_path, text), ["evaluate.stride=8"]).evaluate.stride == 8
-    assert said(tmp_path, text, ["evaluate.stride=9"]) == [
+    assert errors_of(tmp_path, text, ["evaluate.stride=9"]) == [
         "--set evaluate.stride=9: evaluate.stride: 9 tokens, and data.text.sequence_length is 8: tokens between "
         "windows are not measured; make it 8 or less"
     ]
@@ -327,7 +327,7 @@ def test_documents_that_are_apart_go_in_no_ring(tmp_path: Path) -> None:
     ring = ["resources.distill.processes=2", "student.train.strategy={cp: 2, cp_comm_type: ring}"]
     load(write(tmp_path, PYDOC), ring)
     load(write(tmp_path, text), [*ring, "student.train.strategy.cp_comm_type=alltoall"])
-    (line,) = said(tmp_path, text, ring)
+    (line,) = errors_of(tmp_path, text, ring)
     assert line.endswith(
         "student.train.strategy.cp_comm_type: a ring sees all earlier positions, and data.text.packing keeps documents "
         "apart; use alltoall"
@@ -336,10 +336,10 @@ def test_documents_that_are_apart_go_in_no_ring(tmp_path: Path) -> None:
 
 def test_something_must_be_left_to_train_on(tmp_path: Path) -> None:
     text = DIGITS.replace("data:", "data:\n  validation: 0.5\n  test: 0.5")
-    assert said(tmp_path, text) == [
+    assert errors_of(tmp_path, text) == [
         "r.yaml:4: data.validation: validation and test together take 1 of the data; leave some to train on"
     ]
-    assert said(tmp_path, PYDOC, ["student.train.schedule.warmup=10"]) == [
+    assert errors_of(tmp_path, PYDOC, ["student.train.schedule.warmup=10"]) == [
         "--set student.train.schedule.warmup=10: student.train.schedule.warmup: 10 of 10 steps; leave some to train in"
     ]
 
@@ -444,11 +444,11 @@ def test_the_last_override_of_a_value_counts(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_overrides_error_names_the_override(tmp_path: Path, override: str, message: str) -> None:
-    assert said(tmp_path, DIGITS, [override]) == [f"--set {override}: {message}"]
+    assert errors_of(tmp_path, DIGITS, [override]) == [f"--set {override}: {message}"]
 
 
 def test_an_error_in_the_file_names_the_overrides_that_took_part(tmp_path: Path) -> None:
-    assert said(tmp_path, DIGITS, ["student.train.epochs=null", "seed=3"]) == [
+    assert errors_of(tmp_path, DIGITS, ["student.train.epochs=null", "seed=3"]) == [
         "r.yaml:15: student.train: give exactly one of steps and epochs; set the other one to null "
         "(with --set student.train.epochs=null)"
     ]
@@ -533,7 +533,7 @@ def test_an_anchor_may_be_used_twice(tmp_path: Path) -> None:
 
 def test_a_whole_number_is_a_number_and_text_is_not(tmp_path: Path) -> None:
     assert load(write(tmp_path, DIGITS), ["student.distill.logits.temperature=3"]).student.distill[1].temperature == 3.0
-    assert said(tmp_path, DIGITS, ["student.distill.logits.temperature='3'"]) == [
+    assert errors_of(tmp_path, DIGITS, ["student.distill.logits.temperature='3'"]) == [
         "--set student.distill.logits.temperature='3': student.distill[1].temperature: expected a number, got \"3\""
     ]
 
@@ -576,13 +576,13 @@ def test_a_pretrained_model_is_a_folder_when_it_looks_or_is_like_one(tmp_path: P
         assert load(path).teacher.model.pretrained == expected  # type: ignore[union-attr]
 
 
-# What steps say later
+# Errors of later steps
 
 
 def test_what_a_step_says_of_a_place_gets_the_recipes_line(tmp_path: Path) -> None:
     source = read(write(tmp_path, DIGITS), ["gate.margin=0.1"]).source
-    said = "data.image.size: too small\nteacher.model: no\ngate.margin: too much\nnothing: of ours\nno place at all"
-    assert source.located(said).replace(f"{tmp_path}/", "").splitlines() == [
+    messages = "data.image.size: too small\nteacher.model: no\ngate.margin: too much\nnothing: of ours\nno place at all"
+    assert source.located(messages).replace(f"{tmp_path}/", "").splitlines() == [
         "r.yaml:6: data.image.size: too small",
         "r.yaml:9: teacher.model: no",
         "--set gate.margin=0.1: gate.margin: too much",
@@ -591,7 +591,7 @@ def test_what_a_step_says_of_a_place_gets_the_recipes_line(tmp_path: Path) -> No
     ]
 
 
-# What comes out
+# Output
 
 
 def test_the_complete_recipe_leaves_nothing_open(tmp_path: Path) -> None:
@@ -611,16 +611,16 @@ def test_completing_twice_changes_nothing(tmp_path: Path) -> None:
     assert recipe == load(write(tmp_path, dump(recipe)))
 
 
-def test_the_schema_knows_every_key_and_refuses_others() -> None:
-    found = schema()
-    assert set(found["properties"]) == {field.alias or name for name, field in Recipe.model_fields.items()}
-    assert found["additionalProperties"] is False
-    assert "Examples per optimiser step" in found["$defs"]["Train"]["properties"]["batch_size"]["description"]
-    json.dumps(found)
+def test_the_definitionknows_every_key_and_refuses_others() -> None:
+    definition = schema()
+    assert set(definition["properties"]) == {field.alias or name for name, field in Recipe.model_fields.items()}
+    assert definition["additionalProperties"] is False
+    assert "Examples per optimiser step" in definition["$defs"]["Train"]["properties"]["batch_size"]["description"]
+    json.dumps(definition)
 
 
 @pytest.mark.parametrize(
-    ("place", "old", "new"),
+    ("section", "old", "new"),
     [
         ("student.train", "accumulate", "gradient_accumulation_steps"),
         ("student.train", "clip_norm", "max_grad_norm"),
@@ -629,9 +629,9 @@ def test_the_schema_knows_every_key_and_refuses_others() -> None:
         ("resources.distill", "hang", "hang_timeout"),
     ],
 )
-def test_an_old_key_is_refused_with_the_new_ones_name(place: str, old: str, new: str) -> None:
-    with pytest.raises(InputError, match=rf"{place}\.{old}: unknown key; it is called {new} now"):
-        load(Path("recipes/digits.yaml"), [f"{place}.{old}=2"])
+def test_an_old_key_is_refused_with_the_new_ones_name(section: str, old: str, new: str) -> None:
+    with pytest.raises(InputError, match=rf"{section}\.{old}: unknown key; it is called {new} now"):
+        load(Path("recipes/digits.yaml"), [f"{section}.{old}=2"])
 
 
 OLD = "is a list of weighted objectives now: [{type: labels, weight: 0.3}, {type: logits, weight: 0.7, temperature: 2}]"
@@ -708,8 +708,8 @@ def test_a_pipeline_needs_micro_batches_enough_for_its_stages(schedule: str, par
     overrides = ["student.train.strategy=pp", "resources.distill.processes=4", "student.train.batch_size=48"]
     overrides += [f"student.train.pipeline.schedule={schedule}", f"student.train.gradient_accumulation_steps={parts}"]
     if parts >= least:
-        found = from_values(parse(DIGITS).data, overrides, "here").student.train
-        assert (found.pipeline.schedule, found.gradient_accumulation_steps) == (schedule, parts)
+        train = from_values(parse(DIGITS).data, overrides, "here").student.train
+        assert (train.pipeline.schedule, train.gradient_accumulation_steps) == (schedule, parts)
         return
     with pytest.raises(InputError, match=f"{schedule} over 4 processes needs {least} or more"):
         from_values(parse(DIGITS).data, overrides, "here")
@@ -737,7 +737,7 @@ def test_powersgd_has_a_rank_and_keeps_the_number_of_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("strategy=fsdp", r"diloco: is for several replicas, whose layers and sequences are not split; remove it"),
         ("strategy={dp_replicate: 2, tp: 2}", r"diloco: is for several replicas, whose layers and sequences are not"),
@@ -746,10 +746,10 @@ def test_powersgd_has_a_rank_and_keeps_the_number_of_processes() -> None:
         ("compression.type=bf16", r"compression: replicas that train apart send no gradients; leave it out"),
     ],
 )
-def test_replicas_that_train_apart_share_nothing_in_between(change: str, said: str) -> None:
+def test_replicas_that_train_apart_share_nothing_in_between(change: str, message: str) -> None:
     overrides = ["student.train.strategy=ddp", "student.train.diloco.every=4", "resources.distill.processes=4"]
     assert from_values(parse(DIGITS).data, overrides, "here").student.train.diloco is not None
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         from_values(parse(DIGITS).data, [*overrides, f"student.train.{change}"], "here")
 
 
@@ -778,8 +778,8 @@ def test_adapters_are_of_pretrained_models_whose_layers_are_whole(strategy: str)
 def test_a_teacher_in_fewer_bits_is_not_split(kind: str, strategy: str) -> None:
     overrides = [f"student.teacher_precision={kind}", "resources.distill.processes=8"]
     overrides += ["student.train.gradient_accumulation_steps=8"]
-    for whole in ("fsdp", "ddp", "pp"):
-        from_values(parse(DIGITS).data, [*overrides, f"student.train.strategy={whole}"], "here")
+    for unsplit in ("fsdp", "ddp", "pp"):
+        from_values(parse(DIGITS).data, [*overrides, f"student.train.strategy={unsplit}"], "here")
     with pytest.raises(InputError, match=rf"student\.teacher_precision: .* splits layers, and those in {kind} are not"):
         from_values(parse(DIGITS).data, [*overrides, f"student.train.strategy={strategy}"], "here")
 
@@ -831,8 +831,8 @@ def test_an_optimiser_in_eight_bits_has_whole_rows_where_it_computes(settings: s
 @pytest.mark.parametrize("settings", ["diloco.every=2", "compression.type=bf16", "compile=true"])
 def test_what_is_for_some_degrees_leaves_auto_those(settings: str) -> None:
     overrides = ["student.train.strategy=auto", "resources.distill.hardware=CPU", f"student.train.{settings}"]
-    found = from_values(parse(DIGITS).data, [*overrides, "resources.distill.processes=2"], "here")
-    assert found.student.train.strategy == "auto"
+    recipe = from_values(parse(DIGITS).data, [*overrides, "resources.distill.processes=2"], "here")
+    assert recipe.student.train.strategy == "auto"
 
 
 @pytest.mark.parametrize("modules", ["[]", "null"])

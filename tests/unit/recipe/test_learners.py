@@ -1,4 +1,4 @@
-"""Several teachers, teachers of teachers, and stages: their order, their names, and what contradicts itself."""
+"""Several teachers, teachers of teachers, and stages: their order, names and contradictions."""
 
 from typing import Any
 
@@ -42,24 +42,25 @@ def problem(*args: Any, **more: Any) -> str:
     return str(caught.value)
 
 
-def of(name: str | list[str], kind: str = "logits") -> dict[str, Any]:
+def distil_from(name: str | list[str], kind: str = "logits") -> dict[str, Any]:
     return {"type": kind, "teacher": name}
 
 
 def test_a_student_learns_from_all_teachers_unless_an_objective_names_its_own() -> None:
     everyone = recipe({"wide": teacher(), "deep": teacher()})
     assert everyone.teachers_of("student") == ("wide", "deep")
-    named = recipe({"wide": teacher(), "deep": teacher()}, LABELS, of("deep"), gate={"teacher": "wide"})
+    named = recipe({"wide": teacher(), "deep": teacher()}, LABELS, distil_from("deep"), gate={"teacher": "wide"})
     assert named.teachers_of("student") == ("deep",)
     both = recipe(
-        {"wide": teacher(), "deep": teacher(), "odd": teacher()}, of(["deep", "wide"]), gate={"teacher": "odd"}
+        {"wide": teacher(), "deep": teacher(), "odd": teacher()}, distil_from(["deep", "wide"]), gate={"teacher": "odd"}
     )
     assert both.teachers_of("student") == ("wide", "deep")
 
 
 def test_each_teacher_comes_after_its_own() -> None:
     chain = recipe(
-        {"small": teacher(LABELS, of("middle")), "middle": teacher(of("large")), "large": teacher()}, of("small")
+        {"small": teacher(LABELS, distil_from("middle")), "middle": teacher(distil_from("large")), "large": teacher()},
+        distil_from("small"),
     )
     assert in_order(chain) == ["large", "middle", "small"]
     assert [node.name for node in trainings(chain)] == ["large", "middle", "small", "control", "distill"]
@@ -72,8 +73,8 @@ def test_each_teacher_comes_after_its_own() -> None:
 def test_a_stage_starts_from_the_model_of_the_one_before() -> None:
     stages = [{"train": {"steps": 2}, "distill": [LOGITS]}, {"train": {"steps": 3}, "distill": [LABELS]}]
     staged = recipe({"wide": teacher()}, student={"model": MODEL, "stages": stages})
-    found = {node.name: (node.role, node.inputs, node.training) for node in nodes(staged) if node.is_student}
-    assert found == {
+    by_name = {node.name: (node.role, node.inputs, node.training) for node in nodes(staged) if node.is_student}
+    assert by_name == {
         "control-1": ("control-1", ("examples",), "student.stages.0"),
         "control": ("control", ("examples", "control-1"), "student.stages.1"),
         "distill-1": ("student-1", ("examples", "wide"), "student.stages.0"),
@@ -84,42 +85,47 @@ def test_a_stage_starts_from_the_model_of_the_one_before() -> None:
 def test_a_stage_without_objectives_has_the_tasks() -> None:
     staged = recipe({"wide": teacher()}, student={"model": MODEL, "stages": [{"train": {"steps": 2}}]})
     assert staged.student.stages is not None
-    assert [each.type for each in staged.student.stages[0].distill or ()] == ["labels", "logits"]
+    assert [objective.type for objective in staged.student.stages[0].distill or ()] == ["labels", "logits"]
 
 
 @pytest.mark.parametrize(
     ("teachers", "objectives", "more", "message"),
     [
         (
-            {"a": teacher(of("b")), "b": teacher(of("a"))},
-            [of("a")],
+            {"a": teacher(distil_from("b")), "b": teacher(distil_from("a"))},
+            [distil_from("a")],
             {},
             "teachers.a: a -> b -> a: teachers learn from each other in a circle; remove one objective",
         ),
-        ({"a": teacher(of("a"))}, [of("a")], {}, "teachers.a: a -> a: teachers learn"),
+        ({"a": teacher(distil_from("a"))}, [distil_from("a")], {}, "teachers.a: a -> a: teachers learn"),
         (
             {
-                "a": teacher(of("b"), of("d")),
+                "a": teacher(distil_from("b"), distil_from("d")),
                 "b": teacher(),
                 "c": teacher(),
-                "d": teacher(of("e")),
-                "e": teacher(of("a"), of("c")),
+                "d": teacher(distil_from("e")),
+                "e": teacher(distil_from("a"), distil_from("c")),
             },
-            [of("a")],
+            [distil_from("a")],
             {},
             "teachers.a: a -> d -> e -> a: teachers learn from each other in a circle; remove one objective",
         ),
-        ({"a": teacher()}, [of("b")], {}, "student.distill[0].teacher: there is no teacher b; name one of a"),
-        ({"a": teacher()}, [of(["a", "c"])], {}, "student.distill[0].teacher: there is no teacher c; name one of a"),
+        ({"a": teacher()}, [distil_from("b")], {}, "student.distill[0].teacher: there is no teacher b; name one of a"),
+        (
+            {"a": teacher()},
+            [distil_from(["a", "c"])],
+            {},
+            "student.distill[0].teacher: there is no teacher c; name one of a",
+        ),
         (
             {"a": teacher(LOGITS), "b": teacher()},
-            [of("a")],
+            [distil_from("a")],
             {},
             "teachers.a.distill[0].teacher: a teacher's own teacher has to be named; give one of b",
         ),
         (
             {"a": teacher(), "b": teacher()},
-            [of("a")],
+            [distil_from("a")],
             {},
             "teachers.b: nothing learns from it; name it in an objective",
         ),
@@ -174,16 +180,18 @@ def test_another_strategy_reaches_the_training_at_its_path() -> None:
 
 
 def test_a_completed_recipe_says_the_same_again() -> None:
-    whole = recipe({"wide": teacher(), "deep": teacher(of("wide"))}, LABELS, of("deep"), gate={"teacher": "wide"})
-    assert completed(whole) == whole
-    assert Recipe.model_validate(whole.model_dump(mode="json", by_alias=True)) == whole
+    complete = recipe(
+        {"wide": teacher(), "deep": teacher(distil_from("wide"))}, LABELS, distil_from("deep"), gate={"teacher": "wide"}
+    )
+    assert completed(complete) == complete
+    assert Recipe.model_validate(complete.model_dump(mode="json", by_alias=True)) == complete
 
 
 def test_an_override_of_steps_replaces_the_epochs_of_a_named_teacher_and_of_a_stage() -> None:
-    given = values(
+    written = values(
         {"wide": teacher(train={"epochs": 3})}, student={"model": MODEL, "stages": [{"train": {"epochs": 2}}]}
     )
-    changed = from_values(given, ["teachers.wide.train.steps=5", "student.stages.0.train.steps=4"], "r")
+    changed = from_values(written, ["teachers.wide.train.steps=5", "student.stages.0.train.steps=4"], "r")
     assert {path: stage.train.steps for path, stage in changed.trainings.items()} == {
         "teachers.wide": 5,
         "student.stages.0": 4,

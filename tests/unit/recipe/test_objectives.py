@@ -23,9 +23,9 @@ def test_each_task_has_objectives_of_its_own_which_the_complete_recipe_names(tas
     recipe = Recipe.model_validate(values(task))
     assert recipe.objectives == completed(recipe).student.distill == default_objectives(task)
     assert sum(objective.weight for objective in recipe.objectives) == pytest.approx(1)
-    given = from_values(values(task, distill=[{"type": "logits"}]), (), "here")
-    assert given.objectives == given.student.distill
-    assert len(given.objectives) == 1
+    recipe = from_values(values(task, distill=[{"type": "logits"}]), (), "here")
+    assert recipe.objectives == recipe.student.distill
+    assert len(recipe.objectives) == 1
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -36,9 +36,9 @@ def test_an_override_changes_one_number_of_the_task_s_own(task):
 
 
 def test_a_control_that_is_not_trained_cannot_be_registered():
-    wanted = {**values("causal-lm", control=False), "register": {"control": True}}
+    settings = {**values("causal-lm", control=False), "register": {"control": True}}
     with pytest.raises(InputError, match=r"register\.control: no control is trained; set student\.control to true"):
-        from_values(wanted, (), "here")
+        from_values(settings, (), "here")
 
 
 def test_a_control_s_name_is_told_apart_once():

@@ -1,4 +1,4 @@
-"""What an override makes way for; how overrides are written and refused is in test_file.py."""
+"""Values that an override replaces; test_file.py tests their syntax and errors."""
 
 from typing import Any
 

@@ -53,13 +53,13 @@ def test_a_source_whose_columns_have_no_images_serves_no_task_of_images(monkeypa
 
 @pytest.mark.usefixtures("registered")
 def test_a_new_source_is_one_file_and_one_line(tmp_path: Path) -> None:
-    found = recipe(GOOD)
-    assert isinstance(found.data.source, LettersSource)
-    assert "type: letters" in dump(found)
+    loaded = recipe(GOOD)
+    assert isinstance(loaded.data.source, LettersSource)
+    assert "type: letters" in dump(loaded)
     assert "LettersSource" in schema()["$defs"]
     assert serving("image-classification")[-1] == "letters"
-    assert source_identity(found.data.source, Fingerprints(tmp_path))["type"] == "letters"
-    ingest(found.data, found.task, tmp_path, lambda done, total: None)
+    assert source_identity(loaded.data.source, Fingerprints(tmp_path))["type"] == "letters"
+    ingest(loaded.data, loaded.task, tmp_path, lambda done, total: None)
     assert json.loads((tmp_path / "records.json").read_text())["labels"] == ["a", "b"]
 
 

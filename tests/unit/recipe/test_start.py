@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.recipe.test_learners import LABELS, LOGITS, MODEL, of, problem, recipe, teacher, values
+from tests.unit.recipe.test_learners import LABELS, LOGITS, MODEL, distil_from, problem, recipe, teacher, values
 from understudy.graph import nodes
 from understudy.recipe import Recipe, Start
 from understudy.recipe.file import completed, from_values
@@ -20,32 +20,32 @@ def student(*objectives: dict[str, Any], **start: Any) -> dict[str, Any]:
 
 
 def test_the_layers_are_uniform_and_of_the_only_teacher_by_default() -> None:
-    for given in ({}, {"teacher": "a"}, {"layers": "uniform"}):
-        assert start_of(recipe({"a": teacher()}, **student(**given)), "student") == Start(teacher="a", layers="uniform")
+    for start in ({}, {"teacher": "a"}, {"layers": "uniform"}):
+        assert start_of(recipe({"a": teacher()}, **student(**start)), "student") == Start(teacher="a", layers="uniform")
     assert start_of(recipe({"a": teacher()}), "student") is None
-    both = recipe({"a": teacher(), "b": teacher()}, **student(of("b"), layers=[2, 4]), gate={"teacher": "a"})
+    both = recipe({"a": teacher(), "b": teacher()}, **student(distil_from("b"), layers=[2, 4]), gate={"teacher": "a"})
     assert starts(both) == {"student": Start(teacher="b", layers=(2, 4))}
 
 
 def test_the_teacher_that_gives_layers_need_not_teach() -> None:
-    found = recipe({"a": teacher(), "b": teacher()}, **student(of("b"), teacher="a"))
-    assert found.teachers_of("student") == ("b",)
-    inputs = {node.name: (node.inputs, node.start, node.teachers) for node in nodes(found)}
+    loaded = recipe({"a": teacher(), "b": teacher()}, **student(distil_from("b"), teacher="a"))
+    assert loaded.teachers_of("student") == ("b",)
+    inputs = {node.name: (node.inputs, node.start, node.teachers) for node in nodes(loaded)}
     assert inputs["distill"] == (("examples", "a", "b"), "a", ("b",))
 
 
 def test_student_and_control_have_the_same_start_and_it_is_one_input_beside_the_teachers() -> None:
-    found = {node.name: node for node in nodes(recipe({"a": teacher()}, **student()))}
-    assert found["control"].inputs == found["distill"].inputs == ("examples", "a")
-    assert (found["control"].start, found["control"].teachers) == ("a", ())
-    assert (found["distill"].start, found["distill"].teachers) == ("a", ("a",))
+    by_name = {node.name: node for node in nodes(recipe({"a": teacher()}, **student()))}
+    assert by_name["control"].inputs == by_name["distill"].inputs == ("examples", "a")
+    assert (by_name["control"].start, by_name["control"].teachers) == ("a", ())
+    assert (by_name["distill"].start, by_name["distill"].teachers) == ("a", ("a",))
 
 
 def test_a_later_stage_starts_from_the_one_before() -> None:
     stages = [{"train": {"steps": 2}, "distill": [LOGITS]}, {"train": {"steps": 3}, "distill": [LABELS]}]
     staged = recipe({"a": teacher()}, student={"model": MODEL, "start": LAST, "stages": stages})
-    found = {node.name: (node.start, node.inputs) for node in nodes(staged) if node.is_student}
-    assert found == {
+    by_name = {node.name: (node.start, node.inputs) for node in nodes(staged) if node.is_student}
+    assert by_name == {
         "control-1": ("a", ("examples", "a")),
         "control": ("control-1", ("examples", "control-1")),
         "distill-1": ("a", ("examples", "a")),
@@ -56,22 +56,24 @@ def test_a_later_stage_starts_from_the_one_before() -> None:
 
 
 def test_a_teacher_comes_after_the_one_that_it_starts_from() -> None:
-    chain = recipe({"small": teacher(start={"teacher": "large"}), "large": teacher()}, of("small"))
+    chain = recipe({"small": teacher(start={"teacher": "large"}), "large": teacher()}, distil_from("small"))
     assert in_order(chain) == ["large", "small"]
     assert next(node for node in nodes(chain) if node.name == "small").inputs == ("examples", "large")
 
 
 def test_a_recipe_without_a_start_is_written_as_ever() -> None:
-    """Its digest is part of keys, and of what was registered."""
+    """Its digest is part of keys and of registered versions."""
     without = recipe({"a": teacher()})
     assert "start" not in without.model_dump(mode="json", by_alias=True)["student"]
     assert "start" not in without.model_dump(mode="json", by_alias=True)["teachers"]["a"]
 
 
 def test_a_recipe_with_a_start_says_the_same_again() -> None:
-    whole = recipe({"a": teacher(), "b": teacher(start={"teacher": "a", "layers": [1]})}, **student(of("b"), **LAST))
-    assert completed(whole) == whole
-    assert Recipe.model_validate(whole.model_dump(mode="json", by_alias=True)) == whole
+    complete = recipe(
+        {"a": teacher(), "b": teacher(start={"teacher": "a", "layers": [1]})}, **student(distil_from("b"), **LAST)
+    )
+    assert completed(complete) == complete
+    assert Recipe.model_validate(complete.model_dump(mode="json", by_alias=True)) == complete
     changed = from_values(values({"a": teacher()}), ["student.start.layers=[1, 3]"], "r")
     assert changed.student.start == Start(layers=(1, 3))
 
@@ -88,7 +90,7 @@ UNNAMED = "the teacher that gives the layers has to be named, unless there is on
         ({"a": teacher(), "b": teacher()}, student(), f"student.start.teacher: {UNNAMED} one of a, b"),
         (
             {"a": teacher(start={}), "b": teacher()},
-            student(of(["a", "b"]), teacher="a"),
+            student(distil_from(["a", "b"]), teacher="a"),
             f"teachers.a.start.teacher: {UNNAMED} one of b",
         ),
         ({"a": teacher(start={})}, {}, f"teachers.a.start.teacher: {UNNAMED} another teacher, which has to be added"),
@@ -98,14 +100,14 @@ UNNAMED = "the teacher that gives the layers has to be named, unless there is on
             "teachers.a: a -> a: teachers learn or start from each other in a circle; remove one objective or start",
         ),
         (
-            {"a": teacher(of("b")), "b": teacher(start={"teacher": "a"})},
-            student(of("a")),
+            {"a": teacher(distil_from("b")), "b": teacher(start={"teacher": "a"})},
+            student(distil_from("a")),
             "teachers.a: a -> b -> a: teachers learn or start from each other in a circle",
         ),
         ({"a": teacher()}, {"student": {**PRETRAINED, "start": {}}}, f"student.start: {WITHOUT_TYPE}"),
         (
             {"a": {**PRETRAINED, "start": {"teacher": "b"}}, "b": teacher()},
-            student(of("a")),
+            student(distil_from("a")),
             f"teachers.a.start: {WITHOUT_TYPE}",
         ),
         (
@@ -126,5 +128,7 @@ def test_what_contradicts_itself_is_refused_with_the_fix(
 
 
 def test_layers_are_a_use_of_a_teacher() -> None:
-    assert recipe({"a": teacher(), "b": teacher()}, **student(of("b"), teacher="a"))
-    assert "teachers.a: nothing learns from it" in problem({"a": teacher(), "b": teacher()}, **student(of("b")))
+    assert recipe({"a": teacher(), "b": teacher()}, **student(distil_from("b"), teacher="a"))
+    assert "teachers.a: nothing learns from it" in problem(
+        {"a": teacher(), "b": teacher()}, **student(distil_from("b"))
+    )

@@ -88,7 +88,7 @@ def test_three_dimensions_are_stages_over_nodes_and_split_layers_between_neighbo
         (Degrees(dp_shard=2, tp=2), 2, 1, r"dp_shard x tp is 4, but resources\.nodes x processes is 2 x 1"),
     ],
 )
-def test_degrees_that_do_not_fit_the_processes_are_refused(
+def test_splitthat_do_not_fit_the_processes_are_refused(
     strategy: Any, nodes: int, processes: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -108,12 +108,12 @@ def test_only_split_sequences_go_in_a_ring() -> None:
     assert (Degrees(cp=4, tp=2).sequence_parts, Degrees(cp=4, tp=2).head_parts) == (4, 8)
 
 
-@pytest.mark.parametrize("others", [{"dp_shard": 2}, {"tp": 2, "pp": 2}])
-def test_only_layers_that_are_split_have_norms_of_some_positions(others: dict[str, int]) -> None:
+@pytest.mark.parametrize("degrees", [{"dp_shard": 2}, {"tp": 2, "pp": 2}])
+def test_only_layers_that_are_split_have_norms_of_some_positions(degrees: dict[str, int]) -> None:
     with pytest.raises(ValidationError, match="sequence_parallel is for layers split by tp, without stages of pp"):
-        Degrees.model_validate({**others, "sequence_parallel": True})
-    found = Degrees(cp=2, tp=3, sequence_parallel=True)
-    assert (found.sequence_parts, str(found)) == (6, "cp 2 x tp 3 (sequence parallel)")
+        Degrees.model_validate({**degrees, "sequence_parallel": True})
+    split = Degrees(cp=2, tp=3, sequence_parallel=True)
+    assert (split.sequence_parts, str(split)) == (6, "cp 2 x tp 3 (sequence parallel)")
 
 
 def test_only_a_sharded_model_shards() -> None:
@@ -123,5 +123,5 @@ def test_only_a_sharded_model_shards() -> None:
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
 def test_who_shares_layers_reads_the_same(replicate: int, shard: int, tp: int) -> None:
-    found = Degrees(dp_replicate=replicate, dp_shard=shard, tp=tp)
-    assert found.readers * tp == found.world_size
+    degrees = Degrees(dp_replicate=replicate, dp_shard=shard, tp=tp)
+    assert degrees.readers * tp == degrees.world_size

@@ -94,7 +94,7 @@ def test_a_line_behind_another_one_than_it_followed_is_found() -> None:
 
 
 @pytest.mark.parametrize("line", ["", "no JSON", "[]", "{}", '{"digest": "a"}', "null", "[" * 100_000])
-def test_what_is_no_entry_is_named(line: str) -> None:
+def test_an_invalid_entry_is_named(line: str) -> None:
     with pytest.raises(UnderstudyError, match=r"audit, line 2: this is no entry of an audit"):
         verify([*chain([{}]), line])
 

@@ -35,7 +35,7 @@ def test_a_pods_own_token_is_none_of_these_ways(monkeypatch: pytest.MonkeyPatch)
     assert type(server_at("https://mlflow.example")) is OverRest
 
 
-def test_files_go_through_mlflow_whatever_the_address(tmp_path: Path) -> None:
+def test_files_go_through_mlflow_for_any_address(tmp_path: Path) -> None:
     assert type(mlflow_at(f"sqlite:///{tmp_path}/mlflow.db")) is LocalDatabase
 
 

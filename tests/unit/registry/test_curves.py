@@ -19,7 +19,7 @@ def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
     assert tail.read() == [{"step": 9}]
 
 
-def test_what_was_not_measured_is_no_value() -> None:
+def test_an_unmeasured_metric_has_no_value() -> None:
     assert list(points_of([{"step": 1, "loss": 0.5, "memory": None}, {"loss": 1.0}, 7])) == [{"step": 1, "loss": 0.5}]
 
 
@@ -34,7 +34,7 @@ def test_a_file_of_any_size_is_read_in_parts(tmp_path: Path) -> None:
     assert [point for _ in range(4) for point in tail.read()] == [{"step": 1}, {"step": 2}]
 
 
-def test_of_a_reported_step_what_was_validated_is_still_to_be_said() -> None:
+def test_the_validation_of_a_reported_step_is_still_to_be_reported() -> None:
     point = {"step": 4, "loss": 0.5, "grad_norm": 1.0, "validation_loss": 0.7, "validation_accuracy": 0.2}
     assert unreported(point) == {"step": 4, "validation_loss": 0.7, "validation_accuracy": 0.2}
     assert unreported({"step": 4, "loss": 0.5}) == {"step": 4}
@@ -48,16 +48,16 @@ def test_of_a_reported_step_what_was_validated_is_still_to_be_said() -> None:
 @pytest.mark.parametrize(
     "line", ["[" * 100_000, '{"step": "x"}', '{"step": NaN}', '{"step": 1e400}', '{"step": 1, "time": Infinity}', "[1]"]
 )
-def test_what_is_no_point_is_left_out(line: str, tmp_path: Path) -> None:
+def test_an_invalid_point_is_left_out(line: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{line}\n{{"step": 1, "loss": NaN, "memory": {10**400}}}\n')
     [point] = Tail(path).read()
     assert sorted(point) == ["loss", "step"]
 
 
-def test_what_a_guard_did_has_metrics_of_its_own() -> None:
+def test_guards_have_metrics_of_their_own() -> None:
     class Server:
-        """What is logged."""
+        """The logged metrics."""
 
         def log(self, _run_id: str, values: list[Value]) -> None:
             self.logged = {value.key: value.value for value in values}

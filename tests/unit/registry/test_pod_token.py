@@ -45,22 +45,24 @@ def test_a_token_that_was_replaced_is_the_next_one_that_is_sent(mounted: Path) -
         assert token() == written.strip()
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "there is no token for MLflow"), (" \n", "is empty")])
-def test_a_missing_token_is_an_error_and_no_other_one_is_sent(mounted: Path, content: str | None, said: str) -> None:
+@pytest.mark.parametrize(("content", "message"), [(None, "there is no token for MLflow"), (" \n", "is empty")])
+def test_a_missing_token_is_an_error_and_no_other_token_is_sent(
+    mounted: Path, content: str | None, message: str
+) -> None:
     if content:
         (mounted / "token").write_text(content)
-    with pytest.raises(UnderstudyError, match=said):
+    with pytest.raises(UnderstudyError, match=message):
         token()
 
 
 def test_a_pod_that_has_no_such_folder_asks_for_a_token_that_ends_with_it(cluster: ApiServer) -> None:
-    found = token()
-    assert found is not None
-    claims = pod_token._payload(found)
+    issued = token()
+    assert issued is not None
+    claims = pod_token._payload(issued)
     assert (claims["aud"], claims["sub"]) == (["mlflow"], "system:serviceaccount:understudy:understudy-pipeline")
     assert claims["kubernetes.io"]["pod"] == OWN
-    assert found != (cluster.folder / "token").read_text().strip()
-    assert token() == found
+    assert issued != (cluster.folder / "token").read_text().strip()
+    assert token() == issued
 
 
 def test_another_one_is_asked_for_before_the_last_one_ends(cluster: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,10 +73,12 @@ def test_another_one_is_asked_for_before_the_last_one_ends(cluster: ApiServer, m
     assert token() != first
 
 
-def test_a_pod_that_may_not_ask_is_told_so(cluster: ApiServer) -> None:
+def test_a_pod_without_permission_gets_an_error_with_the_fix(cluster: ApiServer) -> None:
     cluster.status = 403
-    said = r"understudy-pipeline/token with 403; the pod's account has no permission.* let understudy-pipeline create"
-    with pytest.raises(Forbidden, match=said):
+    message = (
+        r"understudy-pipeline/token with 403; the pod's account has no permission.* let understudy-pipeline create"
+    )
+    with pytest.raises(Forbidden, match=message):
         token()
 
 

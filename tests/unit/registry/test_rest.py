@@ -11,7 +11,7 @@ from understudy.registry.client import server_at
 
 @pytest.fixture
 def answering() -> Iterator[Callable[[bytes], str]]:
-    """A server that says the same whatever it is asked."""
+    """A server with the same answer to every request."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve(answer: bytes) -> None:
@@ -38,7 +38,7 @@ def answering() -> Iterator[Callable[[bytes], str]]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (
             b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
@@ -50,13 +50,13 @@ def answering() -> Iterator[Callable[[bytes], str]]:
         (b"", "cannot be used"),
     ],
 )
-def test_what_a_server_answers_becomes_a_message(answering: Callable[[bytes], str], answer: bytes, said: str) -> None:
-    with pytest.raises(UnderstudyError, match=said):
+def test_a_servers_answer_becomes_a_message(answering: Callable[[bytes], str], answer: bytes, message: str) -> None:
+    with pytest.raises(UnderstudyError, match=message):
         server_at(answering(answer)).check()
 
 
 @pytest.mark.parametrize(("status", "forbidden"), [(401, True), (403, True), (404, False), (500, False), (503, False)])
-def test_a_refusal_is_told_from_a_server_that_cannot_answer(
+def test_a_refusal_is_distinguished_from_a_server_that_cannot_answer(
     answering: Callable[[bytes], str], status: int, forbidden: bool
 ) -> None:
     with pytest.raises(UnderstudyError) as caught:
@@ -71,11 +71,11 @@ def test_a_frozen_server_is_given_up_within_seconds(monkeypatch: pytest.MonkeyPa
 
 
 def test_credentials_follow_no_redirect() -> None:
-    seen = []
+    headers = []
 
     class Elsewhere(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            seen.append(self.headers.get("Authorization"))
+            headers.append(self.headers.get("Authorization"))
             self.send_response(302)
             self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
             self.end_headers()
@@ -88,4 +88,4 @@ def test_credentials_follow_no_redirect() -> None:
         with pytest.raises(UnderstudyError, match=r"MLflow cannot be used \(302"):
             server_at(f"http://user:secret@127.0.0.1:{server.server_port}").check()
         server.shutdown()
-    assert len(seen) == 1
+    assert len(headers) == 1

@@ -1,4 +1,4 @@
-"""What a registered classifier does with encoded images: decoding is what the version's own file does."""
+"""Encoded images in a registered classifier: its version's own file decodes them."""
 
 import base64
 import io
@@ -35,15 +35,15 @@ def encoded(image: Image.Image, kind: str) -> str:
     return base64.b64encode(stream.getvalue()).decode()
 
 
-@pytest.mark.parametrize(("said", "level"), [({}, 255), ({"background": "black"}, 0)])
-def test_a_transparent_image_lies_on_the_background_of_training(said: dict[str, str], level: int) -> None:
+@pytest.mark.parametrize(("conversion", "level"), [({}, 255), ({"background": "black"}, 0)])
+def test_a_transparent_image_lies_on_the_background_of_training(conversion: dict[str, str], level: int) -> None:
     content = encoded(Image.new("RGBA", (4, 4), (9, 99, 199, 0)), "PNG")
-    found = classifier(size=4, **said)._decoded(np.array([content], dtype=object))
-    assert found.shape == (1, 3, 4, 4)
-    assert set(found.ravel().tolist()) == {level}
+    decoded = classifier(size=4, **conversion)._decoded(np.array([content], dtype=object))
+    assert decoded.shape == (1, 3, 4, 4)
+    assert set(decoded.ravel().tolist()) == {level}
 
 
-def test_postscript_in_a_request_is_refused_by_its_place() -> None:
+def test_postscript_in_a_request_is_refused_by_its_row() -> None:
     request = [encoded(Image.new("RGB", (4, 4)), kind) for kind in ("PNG", "EPS")]
     with pytest.raises(ValueError, match=r"image 1: cannot be decoded as an image \(it is none of AVIF, BMP"):
         classifier(size=4).predict(np.array(request, dtype=object), {})

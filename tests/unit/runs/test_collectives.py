@@ -1,4 +1,4 @@
-"""The Job of a measuring: what it is, what is refused before, and that it does not stay."""
+"""The Job of a measurement: its manifest, the refusals before it, and its removal."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +16,7 @@ CLUSTER = parsed({"image": "i:1", "claim": "c", "pools": {"gpu": {}, "cpu": {"no
 
 
 class Namespaces(Namespace):
-    """Keeps what is made, and forgets it when it is deleted."""
+    """Keeps created objects until they are deleted."""
 
     batch = SimpleNamespace(create_namespaced_job="make", delete_namespaced_job="delete")
 
@@ -32,7 +32,7 @@ class Namespaces(Namespace):
 
 
 @pytest.fixture
-def there(monkeypatch: pytest.MonkeyPatch) -> Namespaces:
+def namespace(monkeypatch: pytest.MonkeyPatch) -> Namespaces:
     monkeypatch.setattr(collectives, "stop", lambda kube, name: None)
     return Namespaces()
 
@@ -48,21 +48,21 @@ def followed(end: int | Exception) -> Any:
     return follow
 
 
-def test_it_is_followed_and_removed(there: Namespaces, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_is_followed_and_removed(namespace: Namespaces, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives.following, "follow", followed(0))
     lines: list[str] = []
-    assert collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), lines.append) == 0
+    assert collectives.measure(cast(Kube, namespace), CLUSTER, Resources(pool="gpu", nodes=2), lines.append) == 0
     assert lines == ["8 KiB"]
-    assert there.jobs == {}
+    assert namespace.jobs == {}
 
 
 def test_one_that_fails_is_removed_too_and_its_time_is_named(
-    there: Namespaces, monkeypatch: pytest.MonkeyPatch
+    namespace: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collectives.following, "follow", followed(UnderstudyError("the run's pods failed: late")))
     with pytest.raises(UnderstudyError, match=r"late\. A measurement may take 15 minutes; the last line above shows"):
-        collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), print)
-    assert there.jobs == {}
+        collectives.measure(cast(Kube, namespace), CLUSTER, Resources(pool="gpu", nodes=2), print)
+    assert namespace.jobs == {}
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_one_that_fails_is_removed_too_and_its_time_is_named(
         (CLUSTER.model_copy(update={"one_node": True}), {"pool": "gpu", "nodes": 2}, "--nodes: 2; .* on one node"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_and_nothing_is_made(
-    there: Namespaces, cluster: Cluster, resources: dict[str, Any], message: str
+def test_a_measurement_that_is_impossible_is_refused_and_nothing_is_created(
+    namespace: Namespaces, cluster: Cluster, resources: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        collectives.measure(cast(Kube, there), cluster, Resources(**resources), print)
-    assert there.jobs == {}
+        collectives.measure(cast(Kube, namespace), cluster, Resources(**resources), print)
+    assert namespace.jobs == {}
 
 
 def test_its_pod_is_a_launcher_s_without_credentials_and_ends_in_time() -> None:

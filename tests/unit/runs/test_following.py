@@ -29,17 +29,17 @@ def test_a_run_ends_with_the_exit_code_of_its_last_answer() -> None:
     assert exit_code(job(Failed="True"), [pod(143), pod(3)]) == 3
     with pytest.raises(UnderstudyError, match="the run's pods failed: p ended with exit code 137"):
         exit_code(job(Failed="True"), [pod(137)])
-    late = {
+    deadline_exceeded = {
         "type": "Failed",
         "status": "True",
         "reason": "DeadlineExceeded",
         "message": "Job was active longer than specified deadline",
     }
     with pytest.raises(UnderstudyError, match="the run's pods failed: Job was active longer than specified deadline"):
-        exit_code({"status": {"conditions": [late]}}, [pod(143)])
+        exit_code({"status": {"conditions": [deadline_exceeded]}}, [pod(143)])
 
 
-def test_a_run_that_waits_says_for_what() -> None:
+def test_a_waiting_run_gives_its_reason() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
     status = {"phase": "Pending", "containerStatuses": [{"name": "driver", "image": "i:1", "state": waiting}]}
     sight = pending([{"metadata": {"name": "p"}, "spec": {}, "status": status}])
@@ -53,28 +53,28 @@ def test_a_run_that_waits_says_for_what() -> None:
 
 
 class Reports(Kube):
-    """Answers what was reported of objects, by name."""
+    """Answers with the events of objects, by name."""
 
     def __init__(self, **events: list[dict[str, Any]]) -> None:
         self._events = events
 
-    def events(self, thing: dict[str, Any]) -> list[dict[str, Any]]:
+    def events(self, kubernetes_object: dict[str, Any]) -> list[dict[str, Any]]:
         if not self._events:
             raise Refused("may not list events")
-        return self._events.get(thing["metadata"]["name"], [])
+        return self._events.get(kubernetes_object["metadata"]["name"], [])
 
 
 STARTED = {"metadata": {"name": "run"}, "status": {"startTime": "2026-01-01T00:00:00Z"}}
 
 
-def test_a_run_that_gets_no_pod_says_why() -> None:
+def test_a_run_without_a_pod_gives_the_reason() -> None:
     message = 'Error creating: pods "run-x" is forbidden: failed quota: understudy: must specify limits.cpu'
     kube = Reports(run=[{"reason": "FailedCreate", "message": message}])
     sight = with_events(kube, STARTED, [], None)
     assert sight is not None
     assert (sight.detail, sight.broken) == (message, message)
     assert with_events(Reports(other=[]), STARTED, [], None) is None
-    assert with_events(Reports(), STARTED, [], None) is None, "who may not read events is told what pods say"
+    assert with_events(Reports(), STARTED, [], None) is None, "without the right to read events, pods give the reason"
     assert with_events(kube, {"metadata": {"name": "run"}}, [], None) is None, "a queue holds it back"
     assert with_events(kube, STARTED, [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}], None) is None
 
@@ -104,7 +104,7 @@ def test_a_pod_that_asks_for_more_than_all_of_a_quota_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize(("lasts", "reported"), [(10, False), (40, True)])
-def test_a_run_whose_pod_gets_no_volumes_says_why_once_they_are_late(lasts: int, reported: bool) -> None:
+def test_a_run_whose_pod_has_no_volumes_gives_the_reason_once_they_are_late(lasts: int, reported: bool) -> None:
     times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": f"2026-01-01T00:00:{lasts}Z"}
     kube = Reports(p=[{"reason": "FailedMount", "message": "mount failed: exit status 32", **times}])
     waits = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}}
@@ -139,7 +139,7 @@ def test_a_run_whose_pod_cannot_be_made_is_ended_after_a_minute(monkeypatch: pyt
     assert clock[0] > RECOVERY
 
 
-def test_a_run_whose_node_is_gone_says_that_it_is_not_replaced() -> None:
+def test_a_run_whose_node_is_lost_reports_that_it_is_not_replaced() -> None:
     lost = {"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"nodeName": "n-1"}}
     running = {"metadata": {"name": "q"}, "spec": {"nodeName": "n-2"}, "status": {"phase": "Running"}}
     sight = pending([{**lost, "status": {"phase": "Running"}}])
@@ -165,11 +165,11 @@ class Run:
         return SimpleNamespace(stream=lambda amt: self._bytes())
 
     def _bytes(self) -> Iterator[bytes]:
-        whole = self._log.encode()
+        content = self._log.encode()
         if self._breaks:
-            yield whole[: self._breaks.pop(0)]
+            yield content[: self._breaks.pop(0)]
             raise HTTPError("read timed out")
-        yield whole
+        yield content
 
     def call(self, method: object, *arguments: object, **options: object) -> Any:
         return job(**({} if self._breaks else {"Complete": "True"}))
@@ -179,7 +179,7 @@ class Run:
         return [{"metadata": meta, "spec": {}, "status": {"phase": "Running"}}]
 
 
-def test_a_connection_that_goes_silent_is_made_again_and_no_line_is_lost_or_said_twice(
+def test_a_silent_connection_is_reopened_and_no_line_is_lost_or_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)

@@ -60,7 +60,7 @@ def pod(owner: str, phase: str, labels: dict[str, str] | None = None) -> dict[st
         ("Running", "Dead", {"run-1": "running", "teacher-1": "restarting"}),
     ],
 )
-def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str], kind: JobKind) -> None:
+def test_the_pods_of_a_job_give_its_stage(driver: str, rank: str, stages: dict[str, str], kind: JobKind) -> None:
     jobs = list_jobs(cast(Kube, Cluster(driver, rank, kind)), 1_800_000_000.0)
     assert {job.name: job.stage for job in jobs} == stages
     assert {job.name: job.kind for job in jobs} == {"run-1": "Job", "teacher-1": kind.name}
@@ -105,7 +105,7 @@ class Runs(Cluster):
         ("Complete", True, []),
     ],
 )
-def test_only_what_goes_on_is_stopped(
+def test_only_a_running_job_is_stopped(
     monkeypatch: pytest.MonkeyPatch, driver: str | None, ended_well: bool, ended: list[str], kind: JobKind
 ) -> None:
     monkeypatch.setattr(Cluster.batch, "delete_namespaced_job", "delete", raising=False)

@@ -30,7 +30,7 @@ def test_the_driver_has_a_short_token_for_mlflow_where_the_client_reads_it() -> 
     assert {"name": "mlflow", "mountPath": pod_token.FOLDER} in container["volumeMounts"]
 
 
-def test_the_driver_is_told_to_profile_where_that_is_wished_for() -> None:
+def test_the_driver_profiles_where_that_is_requested() -> None:
     for profile in (False, True):
         pod = render("digits-1", Cluster(image="i:1", claim="c"), profile=profile)["spec"]["template"]["spec"]
         assert ("--profile" in pod["containers"][0]["command"]) is profile
@@ -111,7 +111,7 @@ def test_whether_a_run_fetches_follows_from_its_recipe(digits: Recipe) -> None:
 
 
 class Answers:
-    """A namespace that answers the n-th question with an error, and remembers what was asked."""
+    """A namespace that answers the n-th question with an error, and records the requests."""
 
     namespace = "here"
     batch = SimpleNamespace(create_namespaced_job="create job", delete_namespaced_job="delete job")
@@ -161,7 +161,7 @@ def test_settings_that_are_not_yaml_are_named() -> None:
 
 
 class Namespace:
-    """A namespace that has what a run needs, but for what is taken away."""
+    """A namespace with a run's requirements, except for those that a test removes."""
 
     namespace = "here"
     kueue = "v1beta1"
@@ -197,7 +197,7 @@ class Namespace:
         ("trainjob", "understudy", "namespace here: there is no TrainingRuntime understudy"),
     ],
 )
-def test_what_a_namespace_lacks_is_said_before_anything_is_submitted(
+def test_missing_parts_of_a_namespace_are_named_before_anything_is_submitted(
     digits: Recipe, launcher: str, lacks: str, message: str
 ) -> None:
     cluster = CLUSTER.model_copy(update={"queue": "team", "launcher": launcher})

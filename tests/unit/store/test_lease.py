@@ -197,8 +197,8 @@ def test_a_holder_elsewhere_is_taken_over_only_when_it_stops_renewing(store: Sto
 
 def test_a_volume_that_is_away_for_a_moment_costs_no_lease(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(store.folder, lease_seconds=1)
-    lease = take(store)
-    beat = next(lease.folder.glob("holder.*"))
+    acquired = take(store)
+    beat = next(acquired.folder.glob("holder.*"))
     utime, renewals = os.utime, threading.Semaphore(0)
 
     def away(*_: object) -> None:
@@ -210,9 +210,9 @@ def test_a_volume_that_is_away_for_a_moment_costs_no_lease(store: Store, monkeyp
     monkeypatch.setattr(lease.os, "utime", utime)
     utime(beat, (0, 0))
     while beat.stat().st_mtime == 0:
-        assert lease._thread.is_alive()
+        assert acquired._thread.is_alive()
         time.sleep(0.05)
-    lease.finish()
+    acquired.finish()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b'{"pid": 3}', None])

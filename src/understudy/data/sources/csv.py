@@ -120,8 +120,8 @@ def _record(columns: Columns, name: str, row: Mapping[str, str], split: Split | 
     contents = {
         field: row[column].encode(errors="surrogateescape") for field, column in columns.items() if field != "label"
     }
-    (_, first), *others = contents.items()
-    return Raw(name, first, label, split, dict(others))
+    (_, first), *further_fields = contents.items()
+    return Raw(name, first, label, split, dict(further_fields))
 
 
 def _header(name: str, lines: Iterator[Line | Broken]) -> Sequence[str] | Broken:

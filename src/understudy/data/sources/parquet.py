@@ -174,7 +174,7 @@ def _record(columns: Columns, name: str, row: Row, split: Split | None, labels: 
             if content is None:
                 return Broken(name, f"column {column} holds no {'bytes' if field == 'image' else 'text'}")
             contents[field] = content
-    (_, first), *other_contents = contents.items()
+    (_, first), *further_fields = contents.items()
     label = row[columns["label"]] if "label" in columns else None
     if label is None and "label" in columns:
         return Broken(name, f"column {columns['label']} is null")
@@ -182,7 +182,7 @@ def _record(columns: Columns, name: str, row: Row, split: Split | None, labels: 
         if not 0 <= label < len(labels):  # the library writes -1 for a missing label
             return Broken(name, f"column {columns['label']} is {label}, and only 0 to {len(labels) - 1} have a name")
         label = labels[label]
-    return Raw(name, first, None if label is None else str(label), split, dict(other_contents))
+    return Raw(name, first, None if label is None else str(label), split, dict(further_fields))
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -13,8 +13,8 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_what_there_is_no_room_for_waits_in_its_turn() -> None:
-    async def asked() -> list[str]:
+def test_a_body_without_room_waits_in_its_turn() -> None:
+    async def answers() -> list[str]:
         budget, order = Budget(2 * LARGE), []
 
         async def take(name: str, size: int) -> None:
@@ -35,20 +35,20 @@ def test_what_there_is_no_room_for_waits_in_its_turn() -> None:
             budget.release(2 * LARGE)
         return order
 
-    assert asyncio.run(asked()) == ["first", "too large for now", "behind it"]
+    assert asyncio.run(answers()) == ["first", "too large for now", "behind it"]
 
 
 def test_small_bodies_do_not_wait() -> None:
-    async def asked() -> int:
+    async def size() -> int:
         budget = Budget(LARGE)
         await budget.reserve(LARGE)
         return await budget.reserve(UNCOUNTED)
 
-    assert asyncio.run(asked()) == 0
+    assert asyncio.run(size()) == 0
 
 
 def test_who_stops_waiting_takes_nothing() -> None:
-    async def asked() -> int:
+    async def size() -> int:
         budget = Budget(LARGE)
         await budget.reserve(LARGE)
         waiting = asyncio.create_task(budget.reserve(LARGE))
@@ -58,4 +58,4 @@ def test_who_stops_waiting_takes_nothing() -> None:
         budget.release(LARGE)
         return await budget.reserve(LARGE)
 
-    assert asyncio.run(asked()) == LARGE
+    assert asyncio.run(size()) == LARGE

@@ -13,10 +13,10 @@ PAGE = b"<!doctype html><html><head><title>MLflow</title></head><body></body></h
 def answered(method: str, path: str, status: int = 200, page: bytes = PAGE) -> tuple[dict[bytes, bytes], bytes, Any]:
     """The headers and the body behind the middleware, and the headers that the app was sent."""
     sent: list[dict[str, Any]] = []
-    seen: list[Any] = []
+    forwarded: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(dict(scope["headers"]))
+        forwarded.append(dict(scope["headers"]))
         headers = [(b"content-length", str(len(page)).encode()), (b"etag", b"1"), (b"x-frame-options", b"DENY")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         for part in (page[:9], page[9:]):
@@ -31,14 +31,14 @@ def answered(method: str, path: str, status: int = 200, page: bytes = PAGE) -> t
     scope = {"type": "http", "method": method, "path": path, "headers": [(b"if-none-match", b"1"), (b"cookie", b"a")]}
     asyncio.run(PageSettings(app)(scope, receive, send))
     [start] = [message for message in sent if message["type"] == "http.response.start"]
-    return dict(start["headers"]), b"".join(message.get("body", b"") for message in sent), seen[0]
+    return dict(start["headers"]), b"".join(message.get("body", b"") for message in sent), forwarded[0]
 
 
 def test_the_page_has_the_settings_first_and_is_whole() -> None:
-    headers, body, asked = answered("GET", "/")
+    headers, body, forwarded_headers = answered("GET", "/")
     assert body == PAGE.replace(b"<head>", f"<head><script>{SCRIPT}</script>".encode())
     assert headers == {b"content-length": str(len(body)).encode(), b"x-frame-options": b"DENY"}
-    assert asked == {b"cookie": b"a"}, "a page that the browser has from before would be as MLflow made it"
+    assert forwarded_headers == {b"cookie": b"a"}, "a page that the browser has from before would be as MLflow made it"
 
 
 @pytest.mark.parametrize(
