@@ -22,7 +22,7 @@ from typing import Any
 
 HANGS = 240  # seconds after which a rank says where it stands, and is no longer waited for soon after
 LEAVES = 30  # seconds in which the others notice that one is dead
-LAST_WORDS = 6000  # characters of what a rank wrote to stderr before it died or hung
+LAST_WORDS = 6000  # characters of a rank's last output to stderr before it died or hung
 JOBS = 100  # of a process: torch's own caches and threads grow with each
 
 
@@ -47,7 +47,7 @@ class Ranks:
         self._jobs = 0
 
     def run(self, world_size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """What the function returned, by rank; an AssertionError with the first traceback if it raised, or with the
+        """The function's results by rank; an AssertionError with the first traceback if it raised, or with the
         ranks that died or hang.
         """
         if self._jobs == JOBS:
@@ -60,10 +60,12 @@ class Ranks:
         silent = [rank for rank in range(world_size) if rank not in answers]
         if silent:
             codes = {rank: self._processes[rank].exitcode for rank in silent}
-            words = [f"rank {rank}: {self._stderr(rank).read_text(errors='replace')[-LAST_WORDS:]}" for rank in silent]
+            last_errors = [
+                f"rank {rank}: {self._stderr(rank).read_text(errors='replace')[-LAST_WORDS:]}" for rank in silent
+            ]
             self._restart()  # or the next job would find the answers of this one
-            found = f"no answer from {codes} (by rank, its exit code) of {world_size}: {answers}"
-            raise AssertionError("\n".join([found, *words]))
+            summary = f"no answer from {codes} (by rank, its exit code) of {world_size}: {answers}"
+            raise AssertionError("\n".join([summary, *last_errors]))
         errors = [value for failed, value in answers.values() if failed]
         assert not errors, errors[0]
         return [answers[rank][1] for rank in range(world_size)]
@@ -110,8 +112,8 @@ def _serve(rank: int, tasks: Any, results: Any, stderr: Path) -> None:
     faulthandler.enable(file=2)
     while True:
         world_size, port, function, args = tasks.get()
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "MASTER_PORT": port}
-        os.environ.update({key: str(value) for key, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"})
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "MASTER_PORT": port}
+        os.environ.update({key: str(value) for key, value in variables.items()} | {"MASTER_ADDR": "127.0.0.1"})
         faulthandler.dump_traceback_later(HANGS, file=2)
         try:
             results.put((rank, (False, function(*args))))
@@ -119,7 +121,7 @@ def _serve(rank: int, tasks: Any, results: Any, stderr: Path) -> None:
             results.put((rank, (True, traceback.format_exc())))
             _leave_group()
         faulthandler.cancel_dump_traceback_later()
-        # What a job leaves in caches and cycles holds its process groups and their threads, each of which wakes 100
+        # A job's remains in caches and cycles hold its process groups and their threads, each of which wakes 100
         # times a second: after hundreds of jobs a rank had 800 of them, and switching took half of both cores' time.
         _forget_meshes()
         gc.collect()

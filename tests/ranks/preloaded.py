@@ -1,4 +1,4 @@
-"""What every process of a pool of ranks has imported: one process does it, and all of them are forked off that one.
+"""The imports of every process of a pool of ranks: one process imports, and all others are forked off it.
 
 It has one thread then: importing starts none. Torch is to compute in one, too.
 """

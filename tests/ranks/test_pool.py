@@ -1,4 +1,4 @@
-"""The pool of ranks itself: what dies in a test is that test's failure, and no later one's."""
+"""The pool of ranks itself: a rank that dies in a test fails that test, and no later one."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The wheel, built and installed alone: what a user has who never saw the checkout."""
+"""The wheel, built and installed alone, as a user without the checkout has it."""
 
 import os
 import shutil
@@ -95,8 +95,8 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
         f"src/understudy/{name}" for name in LINKED
     }
     linked = {f"understudy/{name}" for name in tracked() if name.split("/")[0] in LINKED}
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert held == {name.removeprefix("src/") for name in names} | linked
+    files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert files == {name.removeprefix("src/") for name in names} | linked
     (points,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("entry_points.txt"))
     assert b"understudy_server" not in zipfile.ZipFile(wheel).read(points), "that is another distribution"
 
@@ -116,7 +116,7 @@ def test_a_package_index_would_take_them(wheel: Path, sdist: Path) -> None:
 
 
 def test_a_recipe_is_made_checked_planned_run_and_compiled_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    folder, seen = tmp_path / "empty", tmp_path / "seen"
+    folder, output_folder = tmp_path / "empty", tmp_path / "seen"
     for name in ("pipelines", "components"):  # as many projects have them
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(DECOY)
@@ -127,7 +127,7 @@ def test_a_recipe_is_made_checked_planned_run_and_compiled_in_an_empty_folder(in
         return subprocess.run(
             [str(installed / "bin" / "understudy"), *arguments],
             cwd=folder,
-            env={**environment, "WITNESS": str(seen), "OMP_NUM_THREADS": "1"},
+            env={**environment, "WITNESS": str(output_folder), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             check=False,
@@ -145,7 +145,7 @@ def test_a_recipe_is_made_checked_planned_run_and_compiled_in_an_empty_folder(in
         assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
     compiled = folder / "compiled" / "digits.kubernetes.yaml"
     assert compiled.read_bytes() == (ROOT / "manifests" / "pipelines" / "digits.yaml").read_bytes()
-    files = seen.read_text().split()
+    files = output_folder.read_text().split()
     assert {f"understudy/{name}" for name in ("cli/init.py", "pipelines/here.py", "pipelines/compiled.py")} <= {
         "/".join(Path(file).parts[-3:]) for file in files
     }

@@ -108,5 +108,5 @@ def test_a_copy_that_was_changed_is_not_loaded(tmp_path: Path, local: str, harm:
         manifest.unlink()
     else:
         manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "files": []}))
-    with pytest.raises(MlflowException, match="is not what was registered"):
+    with pytest.raises(MlflowException, match="is not the file that was registered"):
         mlflow.pyfunc.load_model(str(fetched))

@@ -20,15 +20,15 @@ def confusable_with_champion(alias: str) -> str:
 
 def _folded(alias: str) -> str:
     """An alias in letters that do not look alike."""
-    word = alias.lower().translate(GLYPHS)
+    folded = alias.lower().translate(GLYPHS)
     for letters, same in GLYPH_SEQUENCES:
-        word = word.replace(letters, same)
-    return word
+        folded = folded.replace(letters, same)
+    return folded
 
 
-def _nearly_equal(word: str, other: str) -> bool:
+def _nearly_equal(first_alias: str, second_alias: str) -> bool:
     """Whether at most one letter is replaced, missing or added, or two neighbours are swapped."""
-    short, long = sorted((word, other), key=len)
+    short, long = sorted((first_alias, second_alias), key=len)
     if len(long) - len(short) > 1:
         return False
     first = next((index for index, letter in enumerate(short) if letter != long[index]), len(short))

@@ -1,6 +1,6 @@
 """Promotion: before the alias champion moves, the server tags and retains the versions, and signs the new one.
 
-It does all this before the move: whatever fails afterwards, no version is the champion without it. A roll-back needs
+It does all this before the move: even if a later action fails, no version is the champion without it. A roll-back needs
 the former champion unchanged, so both versions are tagged.
 """
 

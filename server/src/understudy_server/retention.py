@@ -225,9 +225,9 @@ def _complete(
         complete(local_file, upload_id, parts, artifact_path)
 
 
-def _publish(publish: Callable[..., None], root: str, staged: str, path: str, *rest: Any) -> None:
+def _publish(publish: Callable[..., None], root: str, staged: str, path: str, *arguments: Any) -> None:
     with _publishing(posixpath.relpath(path, root)):
-        publish(staged, path, *rest)
+        publish(staged, path, *arguments)
 
 
 @contextmanager

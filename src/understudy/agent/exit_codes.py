@@ -1,7 +1,7 @@
 """Exit codes of a pod, by which the training operator decides whether to restart it.
 
-The operator takes 1 to 127 as permanent and retries 128 to 255. torchrun exits with 1 whatever the code of its rank
-was. So the node agent translates the outcomes of its ranks into such a code.
+The operator takes 1 to 127 as permanent and retries 128 to 255. torchrun exits with 1 for every code of its rank.
+So the node agent translates the outcomes of its ranks into such a code.
 """
 
 import logging

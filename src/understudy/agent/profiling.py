@@ -46,7 +46,7 @@ class Plan:
     @staticmethod
     def for_steps(steps: int) -> "Plan":
         """The plan for `steps` steps; with fewer than three none is recorded."""
-        return Plan(*(min(most, steps // 3) for most in (WARM_UP, TIMED, RECORDED)))
+        return Plan(*(min(limit, steps // 3) for limit in (WARM_UP, TIMED, RECORDED)))
 
 
 class Recording:

@@ -84,9 +84,9 @@ def _convolution(shapes: Shapes, concrete: Concrete) -> int:
 def _convolution_backward(shapes: Shapes, concrete: Concrete) -> int:
     """The forward FLOP for each requested gradient: the image's and the kernel's."""
     gradient, image, kernel = shapes[:3]
-    at = image if concrete[7] == "True" else gradient
+    size = image if concrete[7] == "True" else gradient
     gradients = sum(word.strip(" []") in ("True", "1") for word in concrete[10].split(",")[:2])
-    return 2 * at[0] * prod(at[2:]) * prod(kernel) * gradients
+    return 2 * size[0] * prod(size[2:]) * prod(kernel) * gradients
 
 
 def _numbers(text: str, dimensions: int) -> list[int]:

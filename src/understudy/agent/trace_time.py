@@ -87,21 +87,21 @@ def _computes(event: Event) -> bool:
 
 def _segments(step: Event, marks: Iterable[Event]) -> Iterator[tuple[Kind, float, float]]:
     """The step in segments, each with the kind of its innermost mark."""
-    at, end = _span(step)
-    open_: list[tuple[Kind, float]] = [("other", end)]
+    begin, end = _span(step)
+    open_marks: list[tuple[Kind, float]] = [("other", end)]
     for mark in sorted(marks, key=lambda event: (event["ts"], -event["dur"])):
         start, end = _span(mark)
-        while open_[-1][1] <= start:
-            kind, closed = open_.pop()
-            yield kind, at, closed
-            at = closed
-        yield open_[-1][0], at, start
-        at = start
+        while open_marks[-1][1] <= start:
+            kind, closed = open_marks.pop()
+            yield kind, begin, closed
+            begin = closed
+        yield open_marks[-1][0], begin, start
+        begin = start
         kind = mark["name"].removeprefix(MARK)
-        open_.append((kind if kind in KINDS else open_[-1][0], min(end, open_[-1][1])))
-    for kind, closed in reversed(open_):
-        yield kind, at, closed
-        at = closed
+        open_marks.append((kind if kind in KINDS else open_marks[-1][0], min(end, open_marks[-1][1])))
+    for kind, closed in reversed(open_marks):
+        yield kind, begin, closed
+        begin = closed
 
 
 def _is_inside(event: Event, outer: Event) -> bool:

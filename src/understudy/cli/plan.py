@@ -25,7 +25,7 @@ KindOfHardware = Annotated[
     str | None,
     typer.Option(
         "--hardware",
-        help="What each process has; a name in the table. Default: the recipe's, or else this machine's.",
+        help="The hardware of each process, by its name in the table. Default: the recipe's, or else this machine's.",
     ),
 ]
 ROW = "NAME: {memory: GiB, tflops: {fp32: 60, bf16: 990}, link: GB/s, network: GB/s, price: USD an hour}"

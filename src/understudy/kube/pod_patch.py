@@ -206,7 +206,7 @@ def _check_container(container: Mapping[str, Any], volumes: Iterable[str], gpu: 
 
 def _check_variable(variable: Variable, location: str) -> None:
     if OWN_VARIABLES.match(variable["name"]):
-        raise ValueError(f"{location}: determines what ranks run or which job they join; leave it out")
+        raise ValueError(f"{location}: determines the command of ranks or the job that they join; leave it out")
     source = variable.get("valueFrom") or {}
     if source.keys() - {"fieldRef", "resourceFieldRef"}:
         raise ValueError(f"{location}: ranks may not read Secrets or launchers' settings; write the value itself")

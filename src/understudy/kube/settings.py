@@ -143,7 +143,9 @@ class Cluster(Settings):
     def _check_cache_folder(self) -> "Cluster":
         claim = ((self.cache or {}).get("persistentVolumeClaim") or {}).get("claimName")
         if claim == self.claim:
-            raise ValueError("cache: the store's claim cannot be the cache: ranks must not write to what others read")
+            raise ValueError(
+                "cache: the store's claim cannot be the cache: ranks must not write to a volume that others read"
+            )
         return self
 
     @field_validator("pools")

@@ -27,11 +27,11 @@ def decided(recipe: Recipe, report: Callable[[str], None]) -> Recipe:
         for job in list(jobs(recipe)) if recipe.undecided else ():
             if job.degrees is None:
                 kind = _kind(job, hardware_table)
-                chosen = best_degrees(
+                best = best_degrees(
                     job, hardware_table[kind], ranking(job.planned, job.placement(hardware_table[kind]), pool)
                 )
-                report(f"{job.path}.train.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
-                recipe = with_strategy(recipe, job, chosen)
+                report(f"{job.path}.train.strategy: auto is {best} on {job.nodes} x {job.processes} {kind}")
+                recipe = with_strategy(recipe, job, best)
     return recipe
 
 
@@ -61,9 +61,9 @@ def nearest(job: Job, ranked: Ranking) -> Estimate:
     raise InputError(f"{path}: no degrees suit {job.nodes} x {job.processes} processes: {reasons}")
 
 
-def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
+def with_strategy(recipe: Recipe, job: Job, strategy: Degrees) -> Recipe:
     """The recipe with these degrees for one of its trainings."""
-    return with_train(recipe, job.path, job.planned.train.model_copy(update={"strategy": chosen}))
+    return with_train(recipe, job.path, job.planned.train.model_copy(update={"strategy": strategy}))
 
 
 def _kind(job: Job, hardware_table: dict[str, Hardware]) -> str:

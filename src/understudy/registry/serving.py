@@ -49,7 +49,7 @@ def _sha256(path: Path) -> str:
 
 def _changed(folder: Path, name: str) -> MlflowException:
     return MlflowException(
-        f"{folder / name}: is not what was registered as {folder.name[:12]}. Download the version again; if "
+        f"{folder / name}: is not the file that was registered as {folder.name[:12]}. Download the version again; if "
         "the message stays, its files in the registry were changed: register the model again"
     )
 

@@ -87,7 +87,7 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
         raise InputError(
             f"claim {cluster.claim}: is {', '.join(modes)}; the store needs ReadWriteMany, since pods of several "
             "nodes write to it. Where no storage class has that, make it ReadWriteOnce and set one_node in the "
-            f"cluster's settings, so that all pods share a node; {ADDRESS}=s3://BUCKET/PREFIX keeps what they finish."
+            f"cluster's settings, so that all pods share a node; {ADDRESS}=s3://BUCKET/PREFIX keeps finished steps."
         )
     driver_pool(cluster, recipe)
 

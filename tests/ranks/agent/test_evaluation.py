@@ -1,4 +1,4 @@
-"""A rank that measures: what it leaves, and how it ends when somebody wants it to."""
+"""A rank that measures: its results, and its end when it is stopped."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def spec(tmp_path: Path) -> JobSpec:
 
 
 def measuring(monkeypatch: pytest.MonkeyPatch, batch: Callable[[int], None] = lambda _: None) -> list[tuple[Any, ...]]:
-    """Measuring three batches, without models: with what it was asked."""
+    """Three batches measured without models, with the arguments."""
     calls: list[tuple[Any, ...]] = []
 
     def measure(*arguments: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_loaded(
 
 
 def evaluate_rank(spec: JobSpec) -> None:
-    """What one rank of the job does."""
+    """The work of one rank of the job."""
     assert isinstance(spec.payload, Evaluation)
     surroundings = Surroundings(spec, HeartbeatWriter(spec, int(os.environ["RANK"])))
     evaluation.evaluate(spec, spec.payload, surroundings)
@@ -115,10 +115,10 @@ def measured(
     processes: int,
     facts: dict[str, Any],
     model: dict[str, Any],
-    known: tuple[str, ...] = (),
+    earlier_results: tuple[str, ...] = (),
     strategy: str = "ddp",
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What that many ranks say of a teacher and a student, but for their speed; and each model's results."""
+    """The measures of a teacher and a student by so many ranks, without their speed, and each model's results."""
     folder.mkdir()
     objects = folder.parent
     spec = evaluation_spec(
@@ -126,7 +126,7 @@ def measured(
         examples=str(objects / "examples"),
         models={role: str(objects / role) for role in ("teacher", "student")},
         recipe=small.recipe(facts, model, evaluate={"batch_size": 3, "strategy": strategy, "latency": {"repeats": 1}}),
-        known={role: str(objects / f"results of {role}") for role in known},
+        known={role: str(objects / f"results of {role}") for role in earlier_results},
     )
     spec = replace(spec, resources=spec.resources.model_copy(update={"processes": processes}))
     ranks.run(processes, evaluate_rank, spec)
@@ -134,7 +134,11 @@ def measured(
     for of_model in measures["models"].values():
         del of_model["latency"]
     files = {path.name: path for path in spec.output.iterdir()}
-    assert files.keys() == {"measures.json", "per_example.npz", *(f"{r}.results.npz" for r in {*MODELS} - {*known})}
+    assert files.keys() == {
+        "measures.json",
+        "per_example.npz",
+        *(f"{r}.results.npz" for r in {*MODELS} - {*earlier_results}),
+    }
     return measures, {name: path.read_bytes() for name, path in files.items() if name != "measures.json"}
 
 
@@ -171,9 +175,9 @@ def test_models_in_shards_give_the_bits_of_whole_ones(
     for seed, role in enumerate(MODELS):
         small.saved(tmp_path / role, model, facts, seed)
     alone, files = measured(ranks, tmp_path / "1", 1, facts, model)
-    measures, others = measured(ranks, tmp_path / "4", 4, facts, model, strategy=strategy)
+    measures, results = measured(ranks, tmp_path / "4", 4, facts, model, strategy=strategy)
     assert (alone["hardware"].pop("processes"), measures["hardware"].pop("processes")) == (1, shards)
-    assert (measures, others) == (alone, files)
+    assert (measures, results) == (alone, files)
 
 
 def test_ranks_with_nothing_to_measure_leave_the_timing_to_the_first(ranks: Ranks, tmp_path: Path) -> None:

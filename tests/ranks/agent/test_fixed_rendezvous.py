@@ -30,7 +30,7 @@ def two_nodes(tmp_path: Path, image_examples: Path) -> JobSpec:
 
 
 def agent(job: JobSpec, number: int, port: int) -> "subprocess.Popen[bytes]":
-    """What a pod of a TrainJob runs, with what the Trainer puts into its environment."""
+    """The command of a TrainJob's pod, with the environment that the Trainer sets."""
     settings = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "NNODES": "2", "NODE_RANK": str(number)}
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **{f"PET_{name}": value for name, value in settings.items()}}
     command = [sys.executable, "-m", "understudy.agent.node", str(job.path)]
@@ -53,8 +53,8 @@ def test_a_killed_rank_ends_both_nodes_to_be_started_again_and_they_meet_at_the_
         time.sleep(0.05)
     os.kill(ranks_of(agents[1])[0], signal.SIGKILL)
     assert [process.wait() for process in agents] == [exit_codes.PEERS_LOST, exit_codes.KILLED], "neither is for good"
-    again = [agent(two_nodes, number, port) for number in (1, 0)]
-    assert [process.wait() for process in again] == [0, 0]
+    restarted = [agent(two_nodes, number, port) for number in (1, 0)]
+    assert [process.wait() for process in restarted] == [0, 0]
     last = attempts.latest(Path(two_nodes.folder))
     assert last is not None
     assert last.name.startswith("attempt.2.")

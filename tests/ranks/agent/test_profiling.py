@@ -1,4 +1,4 @@
-"""A training that is recorded computes what it computes unrecorded, and says where a step's time went."""
+"""A recorded training computes the same as an unrecorded one, and reports where a step's time went."""
 
 import gzip
 import json

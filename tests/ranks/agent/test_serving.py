@@ -1,4 +1,4 @@
-"""A rank that scores examples through a version: what its process may see, and how it ends."""
+"""A rank that scores examples through a version: the environment of its process, and its end."""
 
 import json
 import os
@@ -23,7 +23,7 @@ folder, output = map(Path, sys.argv[1:])
 (output / "environment.json").write_text(json.dumps(dict(os.environ)))
 if (folder / "endless").exists():
     time.sleep(600)
-print("what its model prints")
+print("the output of its model")
 """
 
 
@@ -37,7 +37,7 @@ def spec(tmp_path: Path) -> JobSpec:
 
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs a model's code, as a module that shows what such code sees."""
+    """The module that runs a model's code, replaced by one that records its environment."""
     (tmp_path / "shows.py").write_text(VERSION)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setattr(serving, "LOADER", "shows")
@@ -57,10 +57,10 @@ def test_a_versions_code_sees_no_credentials(spec: JobSpec, monkeypatch: pytest.
     (spec.output / "half").touch()
     serve(spec)
     assert [path.name for path in spec.output.iterdir()] == ["environment.json"]
-    seen = json.loads((spec.output / "environment.json").read_text())
-    assert "a secret" not in seen.values()
-    assert seen["HF_HUB_OFFLINE"] == "1"
-    assert (spec.rank_logs / "served.log").read_text() == "what its model prints\n"
+    environment = json.loads((spec.output / "environment.json").read_text())
+    assert "a secret" not in environment.values()
+    assert environment["HF_HUB_OFFLINE"] == "1"
+    assert (spec.rank_logs / "served.log").read_text() == "the output of its model\n"
 
 
 @pytest.mark.usefixtures("code")

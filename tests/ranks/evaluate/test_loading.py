@@ -14,8 +14,8 @@ DEEP = {**small.LLAMA, "config": {**small.SIZES, "num_hidden_layers": 4}}
 CPU = torch.device("cpu")
 
 
-def held(folder: Path, kind: torch.dtype) -> list[Any]:
-    """The share of the weights that a rank of two has before and after a call, and what it was answered."""
+def shares_and_logits(folder: Path, kind: torch.dtype) -> list[Any]:
+    """The share of the weights that a rank of two has before and after a call, and the logits."""
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor
 
@@ -28,15 +28,18 @@ def held(folder: Path, kind: torch.dtype) -> list[Any]:
 
     def share() -> float:
         parameters = list(model.parameters())
-        own = sum(one.to_local().numel() if isinstance(one, DTensor) else one.numel() for one in parameters)
-        return own / sum(one.numel() for one in parameters)
+        local_numbers = sum(
+            parameter.to_local().numel() if isinstance(parameter, DTensor) else parameter.numel()
+            for parameter in parameters
+        )
+        return local_numbers / sum(parameter.numel() for parameter in parameters)
 
     before = share()
     with torch.inference_mode():
         logits = model(torch.arange(6)[None] + int(os.environ["RANK"])).logits
-    found = [before, share(), logits.float().numpy(), model.training]
+    outcome = [before, share(), logits.float().numpy(), model.training]
     dist.destroy_process_group()
-    return found
+    return outcome
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
@@ -45,10 +48,10 @@ def test_ranks_hold_shards_alone_and_answer_each_for_itself_as_a_whole_model_doe
 ) -> None:
     small.saved(tmp_path / "model", DEEP, small.TEXT, 0)
     description = read_description(tmp_path / "model")
-    whole = load_models({"teacher": tmp_path / "model"}, {"teacher": description}, CPU, None, kind)["teacher"]
-    found = ranks.run(2, held, tmp_path / "model", kind)
-    for rank, (before, after, logits, training) in enumerate(found):
+    full_model = load_models({"teacher": tmp_path / "model"}, {"teacher": description}, CPU, None, kind)["teacher"]
+    outcomes = ranks.run(2, shares_and_logits, tmp_path / "model", kind)
+    for rank, (before, after, logits, training) in enumerate(outcomes):
         assert before == after == pytest.approx(0.5, abs=0.05)
         with torch.inference_mode():
-            assert torch.equal(torch.from_numpy(logits), whole(torch.arange(6)[None] + rank).logits.float())
+            assert torch.equal(torch.from_numpy(logits), full_model(torch.arange(6)[None] + rank).logits.float())
         assert not training

@@ -12,7 +12,7 @@ from understudy.evaluate.shares import WHOLE, Share
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(1, 5), st.integers(1, 5), st.integers(1, 6))
-def test_the_ranks_batches_in_turn_are_those_of_one_alone(tmp_path_factory, lengths, size, of, stride):
+def test_the_ranks_batches_in_turn_are_those_of_one_alone(tmp_path_factory, lengths, size, world_size, stride):
     folder = tmp_path_factory.mktemp("split")
     np.save(folder / "test.tokens.npy", np.arange(sum(lengths) + len(lengths)))
     np.save(folder / "test.offsets.npy", np.cumsum([0, *(length + 1 for length in lengths)]))
@@ -20,11 +20,11 @@ def test_the_ranks_batches_in_turn_are_those_of_one_alone(tmp_path_factory, leng
     np.save(folder / "test.images.npy", np.zeros((len(lengths), 1, 2, 2), dtype=np.uint8))
     np.save(folder / "test.labels.npy", np.arange(len(lengths)))
     for split in (Documents(folder, 6, 0, stride), Labelled(folder, "images")):
-        shares = [split.batches(size, rank, of) for rank in range(of)]
+        shares = [split.batches(size, rank, world_size) for rank in range(world_size)]
         together = [batch for turn in zip_longest(*shares) for batch in turn if batch]
-        for one, other in zip(split.batches(size), together, strict=True):
-            assert np.array_equal(one.targets, other.targets)
-            assert np.array_equal(one.examples, other.examples)
+        for one, gathered in zip(split.batches(size), together, strict=True):
+            assert np.array_equal(one.targets, gathered.targets)
+            assert np.array_equal(one.examples, gathered.examples)
 
 
 @pytest.mark.parametrize("found", [1, None])
@@ -34,16 +34,16 @@ def test_a_rank_alone_gathers_its_own_without_a_process_group(found):
 
 
 def gathered_by_rank():
-    """What a rank gathers of two rounds, in the second of which the last has nothing to do."""
+    """The results that a rank gathers in two rounds; in the second the last rank is idle."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     rank = int(os.environ["RANK"])
     share = Share(rank, 2)
-    found = [share.gathered(f"batch {rank}"), share.gathered(None if rank else "batch 2")]
+    rounds = [share.gathered(f"batch {rank}"), share.gathered(None if rank else "batch 2")]
     share.meet()
     dist.destroy_process_group()
-    return found
+    return rounds
 
 
 def test_the_first_rank_has_all_in_the_order_of_the_batches_and_the_others_nothing(ranks):

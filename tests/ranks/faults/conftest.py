@@ -1,4 +1,4 @@
-"""A store whose examples are prepared, copied for every test; and what teachers come to when nobody disturbs them."""
+"""A store with prepared examples, copied for every test, and the digests of undisturbed teachers."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -31,15 +31,15 @@ def stage(prepared: Path, tmp_path: Path) -> Iterator[Stage]:
 @pytest.fixture(scope="session")
 def undisturbed(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """By strategy, the digest of a teacher that was trained without a break."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
 
     def digest(strategy: str) -> str:
-        if strategy not in found:
+        if strategy not in digests:
             home = tmp_path_factory.mktemp(strategy) / "home"
             shutil.copytree(prepared, home)
             code, out, error = stages.ended(Stage(home).steps(stages.recipe(strategy)))
             assert code == 0, error
-            found[strategy] = stages.digest(out)
-        return found[strategy]
+            digests[strategy] = stages.digest(out)
+        return digests[strategy]
 
     return digest

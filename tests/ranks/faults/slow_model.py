@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 class _Residual(nn.Module):
-    """A block that takes a while, and adds to what it gets."""
+    """A slow block, which adds to its input."""
 
     def __init__(self, width: int, pause: float) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def raises(num_labels: int) -> nn.Module:
     raise RuntimeError(f"no weights for {num_labels} labels,\nnot today")
 
 
-def _place(sign: str) -> Path:
+def _sign_path(sign: str) -> Path:
     """A sign's path: in the job's folder, which a rank is told to read its job from, unless it says where."""
     return Path(sys.argv[-1]).parent / sign
 
@@ -90,7 +90,7 @@ class _Faulty(nn.Module, ABC):
 
     def __init__(self, net: Net, at: int, rank: int, sign: str) -> None:
         super().__init__()
-        self.net, self._at, self._rank, self._sign = net, at, rank, _place(sign)
+        self.net, self._at, self._rank, self._sign = net, at, rank, _sign_path(sign)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.net(images)
@@ -101,7 +101,7 @@ class _Faulty(nn.Module, ABC):
 
     @abstractmethod
     def fault(self, logits: Tensor) -> Tensor:
-        """What happens at that pass."""
+        """The fault at that pass."""
 
 
 class _Nan(_Faulty):
@@ -154,7 +154,7 @@ def greedy(num_labels: int, image_size: int, num_channels: int, at: int, rank: i
 
 def dies_last(num_labels: int, image_size: int, num_channels: int, how: str, rank: int, sign: str) -> nn.Module:
     """A rank that ends badly when all its work is done and the others have said so; once, if it is killed."""
-    if rank == int(os.environ.get("RANK", "-1")) and not _place(sign).exists():
+    if rank == int(os.environ.get("RANK", "-1")) and not _sign_path(sign).exists():
         torch.distributed.destroy_process_group = lambda: _at_the_end(how, sign)
     return Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.02)
 
@@ -163,5 +163,5 @@ def _at_the_end(how: str, sign: str) -> None:
     time.sleep(5)  # until the others have ended
     if how == "raised":
         raise ValueError("at the very end")
-    _place(sign).touch()
+    _sign_path(sign).touch()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -25,7 +25,7 @@ STUDENT = {"model": {"factory": "slow_model:build", "kwargs": {"width": 16, "pau
 def recipe(
     strategy: str = "single", factory: str = "build", train: dict[str, Any] | None = None, **kwargs: Any
 ) -> dict[str, Any]:
-    """Digits for a teacher with dropout that takes PAUSE seconds a step; whatever the student is, it will do."""
+    """Digits for a teacher with dropout that takes PAUSE seconds a step, and any student."""
     kwargs = {"pause": PAUSE, **kwargs} if factory == "build" else kwargs
     model = {"factory": f"slow_model:{factory}", "kwargs": kwargs}
     return {
@@ -50,23 +50,25 @@ class Seen:
 
 
 class Stage:
-    """A home folder, and what goes on in it. Its processes are known by their environment, whoever their parent is."""
+    """A home folder and its processes, which are recognised by their environment, whoever their parent is."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.store = home / "store"
 
-    def steps(self, of: dict[str, Any], last: str = "teacher", lease_seconds: float = 30.0) -> "subprocess.Popen[str]":
+    def steps(
+        self, recipe: dict[str, Any], last: str = "teacher", lease_seconds: float = 30.0
+    ) -> "subprocess.Popen[str]":
         """The steps up to the last one in one process, which is the teacher's launcher."""
-        return self._start(str(HERE / "alone.py"), self._written(of), last, str(lease_seconds), server=NOWHERE)
+        return self._start(str(HERE / "alone.py"), self._written(recipe), last, str(lease_seconds), server=NOWHERE)
 
-    def run(self, of: dict[str, Any]) -> "subprocess.Popen[str]":
+    def run(self, recipe: dict[str, Any]) -> "subprocess.Popen[str]":
         """The command understudy run, with MLflow's local database."""
-        return self._start("-m", "understudy", "run", self._written(of))
+        return self._start("-m", "understudy", "run", self._written(recipe))
 
-    def _written(self, of: dict[str, Any]) -> str:
+    def _written(self, recipe: dict[str, Any]) -> str:
         path = self.home.with_name("recipe.yaml")
-        path.write_text(yaml.safe_dump(of))
+        path.write_text(yaml.safe_dump(recipe))
         return str(path)
 
     def _start(self, *arguments: str, server: str = "") -> "subprocess.Popen[str]":
@@ -88,13 +90,15 @@ class Stage:
         """The living processes that work in this home."""
         return list(_of(self.home))
 
-    def family(self, of: int) -> list[Seen]:
+    def family(self, ancestor: int) -> list[Seen]:
         """A process and its descendants."""
-        return [seen for seen in self.processes() if of == seen.pid or of in _ancestors(seen.pid)]
+        return [
+            process for process in self.processes() if ancestor == process.pid or ancestor in _ancestors(process.pid)
+        ]
 
     def ranks(self) -> dict[int, int]:
         """The process ids of a job's ranks."""
-        return {seen.rank: seen.pid for seen in self.processes() if seen.rank is not None}
+        return {process.rank: process.pid for process in self.processes() if process.rank is not None}
 
     def left_behind(self, seconds: float = 5.0) -> list[Seen]:
         """The processes that still live after so many seconds; empty as soon as there are none."""
@@ -140,7 +144,7 @@ class Stage:
         return {run: state["state"] for run, state in self._recorded(step)}
 
     def failures(self, step: str) -> list[str]:
-        """What runs recorded of a step's failure: what the command shows its user."""
+        """The recorded failures of a step, which the command shows its user."""
         return [state["detail"] for _, state in self._recorded(step) if state["state"] == "failed"]
 
     def _recorded(self, step: str) -> list[tuple[str, dict[str, Any]]]:
@@ -148,9 +152,9 @@ class Stage:
         return [(path.parts[-3], json.loads(path.read_text())) for path in paths]
 
     def clear(self) -> None:
-        """Kill what is left."""
-        for seen in self.processes():
-            os.kill(seen.pid, signal.SIGKILL)
+        """Kill the remaining processes."""
+        for process in self.processes():
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def _of(home: Path) -> Iterator[Seen]:
@@ -184,11 +188,11 @@ def _parent(pid: int) -> int | None:
 
 
 def _ancestors(pid: int) -> set[int]:
-    found, parent = set[int](), _parent(pid)
+    ancestors, parent = set[int](), _parent(pid)
     while parent:
-        found.add(parent)
+        ancestors.add(parent)
         parent = _parent(parent)
-    return found
+    return ancestors
 
 
 def wait(until: Callable[[], Any], seconds: float = 240.0, every: float = 0.005) -> bool:
@@ -208,5 +212,5 @@ def ended(process: "subprocess.Popen[str]", seconds: float = 300.0) -> tuple[int
 
 
 def digest(out: str) -> str:
-    """The teacher's digest in what the steps printed."""
+    """The teacher's digest in the output of the steps."""
     return next(line.removeprefix("teacher ") for line in out.splitlines() if line.startswith("teacher "))

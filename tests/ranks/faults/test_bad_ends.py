@@ -43,8 +43,8 @@ def succeeds(stage: Stage, recipe: dict[str, Any]) -> None:
 
 def test_a_loss_that_is_no_number_names_step_rank_and_checkpoint(stage: Stage, tmp_path: Path) -> None:
     once = stages.recipe("ddp", "nan", BRIEFLY, at=25, rank=1, sign=str(tmp_path / "sign"))
-    said = fails(stage, once)
-    assert "not a number any more at step 25, on rank 1; the last good checkpoint is step 20" in said
+    error = fails(stage, once)
+    assert "not a number any more at step 25, on rank 1; the last good checkpoint is step 20" in error
     assert stage.checkpoints() == [10, 20]
     succeeds(stage, once)
 
@@ -60,9 +60,9 @@ def test_with_a_guard_its_step_is_skipped_and_the_log_says_so(stage: Stage, tmp_
 
 @EITHER_RANK
 def test_a_killed_rank_is_named_and_memory_as_the_reason(stage: Stage, tmp_path: Path, rank: int) -> None:
-    said = fails(stage, stages.recipe("ddp", "killed", at=19, rank=rank, sign=str(tmp_path / "sign")))
-    assert f"teacher: rank {rank} ended with signal SIGKILL" in said
-    assert "memory" in said
+    error = fails(stage, stages.recipe("ddp", "killed", at=19, rank=rank, sign=str(tmp_path / "sign")))
+    assert f"teacher: rank {rank} ended with signal SIGKILL" in error
+    assert "memory" in error
     assert stage.checkpoints() == [10]
 
 
@@ -70,13 +70,13 @@ def test_a_killed_rank_is_named_and_memory_as_the_reason(stage: Stage, tmp_path:
 def test_the_rank_that_raised_is_quoted_and_not_those_that_fail_of_its_silence(
     stage: Stage, tmp_path: Path, rank: int
 ) -> None:
-    said = fails(stage, stages.recipe("ddp", "confused", at=19, rank=rank, sign=str(tmp_path / "sign")))
-    assert f"teacher: rank {rank}: ValueError: lost the thread; the traceback is in " in said
+    error = fails(stage, stages.recipe("ddp", "confused", at=19, rank=rank, sign=str(tmp_path / "sign")))
+    assert f"teacher: rank {rank}: ValueError: lost the thread; the traceback is in " in error
 
 
 def test_a_factory_that_raises_is_quoted(stage: Stage) -> None:
-    said = fails(stage, stages.recipe("single", "raises"))
-    assert "teacher: rank 0: RuntimeError: no weights for 10 labels, not today; the traceback is in " in said
+    error = fails(stage, stages.recipe("single", "raises"))
+    assert "teacher: rank 0: RuntimeError: no weights for 10 labels, not today; the traceback is in " in error
 
 
 # A disk that fills up
@@ -126,14 +126,14 @@ def test_a_disk_full_at_a_checkpoint_keeps_the_ones_before(small: Stage, strateg
     assert FULL in message(error)
     assert FULL in small.failures("teacher")[0]
     assert not small.left_behind()
-    kept = small.checkpoints()
-    assert kept
-    assert kept[-1] < BRIEFLY["steps"]
+    before_kill = small.checkpoints()
+    assert before_kill
+    assert before_kill[-1] < BRIEFLY["steps"]
     filler.unlink()
     now = time.time()
-    again = small.steps(recipe)
-    assert small.first_report(again, now) == kept[-1] + 1
-    code, _, error = stages.ended(again)
+    restarted = small.steps(recipe)
+    assert small.first_report(restarted, now) == before_kill[-1] + 1
+    code, _, error = stages.ended(restarted)
     assert code == 0, error
 
 
@@ -170,19 +170,19 @@ def test_a_launcher_that_was_frozen_past_its_lease_writes_nothing_more(
     frozen = stage.steps(stages.recipe("fsdp"), lease_seconds=2.0)
     assert wait(lambda: stage.checkpoints() or frozen.poll() is not None)
     family = stage.family(frozen.pid)
-    for seen in family:
-        os.kill(seen.pid, signal.SIGSTOP)
+    for process in family:
+        os.kill(process.pid, signal.SIGSTOP)
     lost, now = stage.job(), time.time()
     assert lost is not None
     time.sleep(2.5)
     second = stage.steps(stages.recipe("fsdp"), lease_seconds=2.0)
     assert stage.first_report(second, now) > 10
-    ranks = {seen for seen in family if seen.rank is not None}
-    for seen in ranks:
-        os.kill(seen.pid, signal.SIGCONT)
+    ranks = {process for process in family if process.rank is not None}
+    for process in ranks:
+        os.kill(process.pid, signal.SIGCONT)
     assert wait(lambda: not ranks & set(stage.processes()), 20)  # while their launcher sleeps
-    for seen in set(family) - ranks:
-        os.kill(seen.pid, signal.SIGCONT)
+    for process in set(family) - ranks:
+        os.kill(process.pid, signal.SIGCONT)
     code, out, error = stages.ended(frozen)
     assert code == 1, out
     assert "another run has taken this step over" in message(error)

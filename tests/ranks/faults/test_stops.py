@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and kill -9 for the command itself; and what goes on afterwards, under other degrees too."""
+"""Ctrl-C, SIGTERM and kill -9 for the command itself, and the resumed run, under other degrees too."""
 
 import os
 import signal
@@ -29,13 +29,13 @@ def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(
     assert not stage.left_behind()
     for number in (signal.SIGINT, signal.SIGTERM):
         command = train(stage)
-        os.killpg(command.pid, number)  # what a terminal does on Ctrl-C: all in the command's group
+        os.killpg(command.pid, number)  # as a terminal does on Ctrl-C: all processes of the command's group
         code, out, error = stages.ended(command)
         assert code == 130, error
         assert "stopping at a checkpoint" in out
-        at = stage.reported()[-1]
-        assert stage.checkpoints()[-1] == at
-        assert f"stopped at step {at} of {stages.STEPS}, at a checkpoint; run again to resume" in error
+        reported_step = stage.reported()[-1]
+        assert stage.checkpoints()[-1] == reported_step
+        assert f"stopped at step {reported_step} of {stages.STEPS}, at a checkpoint; run again to resume" in error
         assert not stage.left_behind()
     command = train(stage)
     command.kill()
@@ -62,8 +62,8 @@ def train(stage: Stage) -> "subprocess.Popen[str]":
 
 def step(stage: Stage) -> int:
     """The process id of the pipeline's task that makes the teacher; kfp starts it below a shell."""
-    tasks = [seen for seen in stage.processes() if "--function_to_execute train" in seen.command]
-    return next(seen.pid for seen in tasks if not seen.command.startswith("sh "))
+    tasks = [process for process in stage.processes() if "--function_to_execute train" in process.command]
+    return next(process.pid for process in tasks if not process.command.startswith("sh "))
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])

@@ -55,19 +55,21 @@ def test_they_are_those_of_peft(kind: str, modules: list[str]) -> None:
     pairs = []
     for name in names:
         layer, adapter = theirs.get_submodule(f"base_model.model.{name}"), ours.net.get_submodule(f"{name}.lora")
-        for mine, other in ((adapter.a, layer.lora_A.default.weight), (adapter.b, layer.lora_B.default.weight)):
-            other.data.copy_(mine.data)
-            pairs.append((mine, other))
-    said, expected = ours(TOKENS).logits, theirs(TOKENS).logits
-    torch.testing.assert_close(said, expected, rtol=1e-5, atol=1e-6)
-    for logits in (said, expected):
+        for mine, reference in ((adapter.a, layer.lora_A.default.weight), (adapter.b, layer.lora_B.default.weight)):
+            reference.data.copy_(mine.data)
+            pairs.append((mine, reference))
+    actual, expected = ours(TOKENS).logits, theirs(TOKENS).logits
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+    for logits in (actual, expected):
         logits.square().mean().backward()
-    for mine, other in pairs:
-        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-7)
-    assert {id(one) for one in ours.parameters() if one.requires_grad} == {id(mine) for mine, _ in pairs}
-    whole = theirs.merge_and_unload().state_dict()
+    for mine, reference in pairs:
+        torch.testing.assert_close(mine.grad, reference.grad, rtol=1e-4, atol=1e-7)
+    assert {id(parameter) for parameter in ours.parameters() if parameter.requires_grad} == {
+        id(mine) for mine, _ in pairs
+    }
+    merged_weights = theirs.merge_and_unload().state_dict()
     for name, tensor in merged(ours).items():
-        torch.testing.assert_close(tensor, whole[name.removeprefix("net.")], rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(tensor, merged_weights[name.removeprefix("net.")], rtol=1e-5, atol=1e-7)
 
 
 def test_merged_weights_say_the_same_under_the_names_that_there_were() -> None:
@@ -92,13 +94,13 @@ def test_at_first_nothing_is_added() -> None:
 
 def test_what_is_named_whole_is_trained_too() -> None:
     model = adapted("llama", modules=["layers.0.*.q_proj"], whole=["norm"])
-    trained = {name for name, one in model.net.named_parameters() if one.requires_grad}
+    trained = {name for name, parameter in model.net.named_parameters() if parameter.requires_grad}
     prefix = "model.layers.0.self_attn.q_proj.lora"
     assert trained == {f"{prefix}.a", f"{prefix}.b", "model.norm.weight"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (
             {"modules": ["query"]},
@@ -111,8 +113,8 @@ def test_what_is_named_whole_is_trained_too() -> None:
         ),
     ],
 )
-def test_a_name_of_no_layer_is_refused_with_those_that_there_are(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_name_of_no_layer_is_refused_with_those_that_there_are(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         adapted("llama", **settings)
 
 
@@ -166,7 +168,7 @@ def test_they_train_as_in_one_process(
 def trained_as_alone(
     ranks: Any, make: Callable[..., jobs.JobSpec], folder: Path, train: dict[str, Any], strategy: Any, processes: int
 ) -> jobs.JobSpec:
-    """A job over several processes that has learned what one process learns."""
+    """A job over several processes that has the weights of a single process."""
     settings = {**train, "gradient_accumulation_steps": 2}
     alone = make(folder / "alone", train={**settings, "activation_checkpointing": "none"})
     spread = make(folder / "spread", processes=processes, train={**settings, "strategy": strategy})
@@ -204,15 +206,18 @@ def test_beside_four_bits_they_are_trained_to_what_is_merged() -> None:
     """QLoRA: the finished weights are those that were computed with, and adapters."""
     plain = TextModel(network("llama"), 64)
     model = fill(adapted("llama", modules=[*ATTENTION, "lm_head"], frozen_precision="nf4"), plain)
-    few = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, FourBits)}
-    assert few == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-    said = model(TOKENS).logits
-    said.square().mean().backward()
-    assert all(one.grad is not None for one in model.parameters() if one.requires_grad)
-    state = {name: one.compute() if isinstance(one, LazyTensor) else one for name, one in merged(model).items()}
-    assert not torch.allclose(plain(TOKENS).logits, said, atol=1e-4)
+    quantised_names = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, FourBits)}
+    assert quantised_names == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    output = model(TOKENS).logits
+    output.square().mean().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
+    state = {
+        name: parameter.compute() if isinstance(parameter, LazyTensor) else parameter
+        for name, parameter in merged(model).items()
+    }
+    assert not torch.allclose(plain(TOKENS).logits, output, atol=1e-4)
     plain.load_state_dict(state)
-    torch.testing.assert_close(plain(TOKENS).logits, said, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(plain(TOKENS).logits, output, rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_trained_whole_is_not_in_four_bits() -> None:
@@ -238,7 +243,7 @@ def test_each_stage_has_something_to_train(ranks: Any, tmp_path: Path, text_exam
 def test_what_is_kept_apart_is_read_by_peft(
     ranks: Any, tmp_path: Path, text_examples: Path, pretrained: Path, strategy: str, processes: int
 ) -> None:
-    """On the model that it began with it says what the finished model says, whose layers have it in them."""
+    """On the initial model the adapter gives the logits of the finished model, whose layers include it."""
     import peft
     from transformers import AutoModelForCausalLM
 
@@ -246,14 +251,14 @@ def test_what_is_kept_apart_is_read_by_peft(
     train = {"lora": lora, "strategy": strategy, "gradient_accumulation_steps": 2}
     job = jobs.spec(tmp_path / "job", text_examples, jobs.LLAMA, processes, train=train, initial=str(pretrained))
     ranks.run(processes, train_ranks, job)
-    apart = tmp_path / "adapter"
-    apart.mkdir()
-    (apart / "adapter_config.json").write_bytes((job.output / "lora.json").read_bytes())
-    (apart / "adapter_model.safetensors").write_bytes((job.output / "lora.adapter").read_bytes())
+    adapter_folder = tmp_path / "adapter"
+    adapter_folder.mkdir()
+    (adapter_folder / "adapter_config.json").write_bytes((job.output / "lora.json").read_bytes())
+    (adapter_folder / "adapter_model.safetensors").write_bytes((job.output / "lora.adapter").read_bytes())
     began = AutoModelForCausalLM.from_pretrained(pretrained)
     with torch.inference_mode():
         before = began(TOKENS).logits
-        said = peft.PeftModel.from_pretrained(began, apart)(TOKENS).logits
+        said = peft.PeftModel.from_pretrained(began, adapter_folder)(TOKENS).logits
         finished = AutoModelForCausalLM.from_pretrained(job.output)(TOKENS).logits
     torch.testing.assert_close(said, finished, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(said, before, atol=1e-3)

@@ -59,12 +59,12 @@ def test_a_row_of_zeros_stays_and_one_that_is_no_number_is_heard() -> None:
 
 def test_products_are_in_the_type_that_is_computed_in() -> None:
     plain = nn.Sequential(nn.Linear(64, 8))
-    ours, given = filled(EightBits, nn.Sequential(nn.Linear(64, 8)), plain), torch.randn(3, 64)
+    ours, inputs = filled(EightBits, nn.Sequential(nn.Linear(64, 8)), plain), torch.randn(3, 64)
     ours[0].bias = plain[0].bias  # type: ignore[index]
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        half = ours(given)
+        half = ours(inputs)
     assert half.dtype is torch.bfloat16
-    torch.testing.assert_close(half.float(), plain(given), rtol=0.03, atol=0.03)
+    torch.testing.assert_close(half.float(), plain(inputs), rtol=0.03, atol=0.03)
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def teacher(ranks: Any, tmp_path: Path, text_examples: Path) -> jobs.JobSpec:
     return job
 
 
-def asked(folder: str, shards: int) -> tuple[dict[str, Any], Any, int]:
-    """What a rank has of a saved teacher: its integers and scales, gathered; its logits; and bytes that it keeps."""
+def quantised_teacher(folder: str, shards: int) -> tuple[dict[str, Any], Any, int]:
+    """A rank's saved teacher: its integers and scales, gathered; its logits; and the bytes of its part."""
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor
 
@@ -93,12 +93,12 @@ def asked(folder: str, shards: int) -> tuple[dict[str, Any], Any, int]:
         model = teacher_over_ranks(empty_model(description), spread, "int8")
         read_weights(model, Path(folder), cpu, full_model=empty_model(description))
         move_buffers(model, cpu)
-        state, kept = {}, 0
+        state, resident_bytes = {}, 0
         for name, tensor in model.state_dict().items():
-            kept += (tensor.to_local() if isinstance(tensor, DTensor) else tensor).nbytes
+            resident_bytes += (tensor.to_local() if isinstance(tensor, DTensor) else tensor).nbytes
             state[name] = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).tolist()
         with torch.inference_mode():
-            return state, model.eval()(TOKENS % description["vocab_size"]).logits.tolist(), kept
+            return state, model.eval()(TOKENS % description["vocab_size"]).logits.tolist(), resident_bytes
     finally:
         dist.destroy_process_group()
 
@@ -109,24 +109,24 @@ def test_a_trained_teacher_says_nearly_the_same_and_the_same_bits_in_shards(rank
     folder = teacher.output
     description = read_description(folder)
     exact = load_model(folder, description, torch.device("cpu"))
-    [(state, said, kept)] = ranks.run(1, asked, str(folder), 1)
+    [(state, teacher_logits, resident_bytes)] = ranks.run(1, quantised_teacher, str(folder), 1)
     with torch.inference_mode():
         right = exact(TOKENS % description["vocab_size"]).logits.log_softmax(-1)
-    ours = torch.tensor(said).log_softmax(-1)
+    ours = torch.tensor(teacher_logits).log_softmax(-1)
     divergence = (right.exp() * (right - ours)).sum(-1)
     assert 0 < divergence.mean() < 1e-4
-    parts = ranks.run(2, asked, str(folder), 2)
-    assert all((other, words) == (state, said) for other, words, _ in parts)
-    assert sum(share for _, _, share in parts) == kept
+    parts = ranks.run(2, quantised_teacher, str(folder), 2)
+    assert all((part_state, part_logits) == (state, teacher_logits) for part_state, part_logits, _ in parts)
+    assert sum(share for _, _, share in parts) == resident_bytes
 
 
 def test_layers_in_integers_are_not_split(ranks: Any, teacher: jobs.JobSpec) -> None:
-    [words, _] = ranks.run(2, refused, str(teacher.output))
-    assert words == "student.teacher_precision: layers in int8 are not split (tp); use bf16"
+    [message, _] = ranks.run(2, refused, str(teacher.output))
+    assert message == "student.teacher_precision: layers in int8 are not split (tp); use bf16"
 
 
 def refused(folder: str) -> str:
-    """What is said of a teacher beside a student whose layers are split."""
+    """The error about a teacher beside a student whose layers are split."""
     import torch.distributed as dist
 
     from understudy.models.build import empty_model

@@ -47,9 +47,9 @@ def drawn(name: str, seed: int = 1, **changes: Any) -> nn.Module:
     return model
 
 
-def _changed(found: Description, changes: dict[str, Any]) -> Description:
-    assert found["kind"] == "transformers"
-    return {**found, "config": {**found["config"], **changes}}
+def _changed(described: Description, changes: dict[str, Any]) -> Description:
+    assert described["kind"] == "transformers"
+    return {**described, "config": {**described["config"], **changes}}
 
 
 def spread(name: str, degrees: dict[str, int]) -> tuple[list[tuple[str, list[float]]], float]:
@@ -66,10 +66,10 @@ def spread(name: str, degrees: dict[str, int]) -> tuple[list[tuple[str, list[flo
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         split = [tensor for tensor in tensors.values() if isinstance(tensor, DTensor)]
         part = sum(tensor.to_local().numel() for tensor in split) / sum(tensor.numel() for tensor in split)
-        whole = {
+        weights = {
             key: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor for key, tensor in tensors.items()
         }
-        return [(key, tensor.detach().flatten().tolist()) for key, tensor in whole.items()], part
+        return [(key, tensor.detach().flatten().tolist()) for key, tensor in weights.items()], part
     finally:
         dist.destroy_process_group()
 
@@ -82,8 +82,8 @@ def values(model: nn.Module) -> list[tuple[str, list[float]]]:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_initial_weights_are_the_same_bits_in_shards(ranks: Any, name: str) -> None:
     alone = values(drawn(name))
-    for found, part in ranks.run(2, spread, name, {"dp_shard": 2}):
-        assert dict(found) == dict(alone)
+    for names, part in ranks.run(2, spread, name, {"dp_shard": 2}):
+        assert dict(names) == dict(alone)
         assert part < 0.7
 
 
@@ -91,8 +91,8 @@ def test_initial_weights_are_the_same_bits_in_shards(ranks: Any, name: str) -> N
 @pytest.mark.parametrize("degrees", [{"tp": 2}, {"dp_shard": 2, "tp": 2}, {"dp_replicate": 2, "dp_shard": 2}])
 def test_initial_weights_are_the_same_bits_under_all_degrees(ranks: Any, name: str, degrees: dict[str, int]) -> None:
     alone = values(drawn(name))
-    for found, _ in ranks.run(Degrees.model_validate(degrees).world_size, spread, name, degrees):
-        assert dict(found) == dict(alone)
+    for names, _ in ranks.run(Degrees.model_validate(degrees).world_size, spread, name, degrees):
+        assert dict(names) == dict(alone)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -102,26 +102,26 @@ def test_weights_are_distributed_as_the_architecture_says(name: str) -> None:
 
     from understudy.models.build import auto_class
 
-    found = description(name)
-    assert found["kind"] == "transformers"
+    described = description(name)
+    assert described["kind"] == "transformers"
     torch.manual_seed(0)
-    net = auto_class(found["task"]).from_config(AutoConfig.for_model(**found["config"]))
-    plain, ours = task_model(net, found), drawn(name)
+    net = auto_class(described["task"]).from_config(AutoConfig.for_model(**described["config"]))
+    plain, ours = task_model(net, described), drawn(name)
     assert [key for key, _ in plain.named_parameters()] == [key for key, _ in ours.named_parameters()]
-    for (key, ours_), (_, theirs) in zip(ours.named_parameters(), plain.named_parameters(), strict=True):
-        if theirs.unique().numel() < 3 or key.endswith("A_log"):  # constants
-            torch.testing.assert_close(ours_, theirs, msg=key)
-        elif theirs.numel() >= 100:
-            assert 0.7 < float(ours_.detach().std() / theirs.detach().std()) < 1.4, key
-    for (key, ours_), (_, theirs) in zip(ours.named_buffers(), plain.named_buffers(), strict=True):
-        torch.testing.assert_close(ours_, theirs, msg=key)
+    for (key, tensor), (_, expected) in zip(ours.named_parameters(), plain.named_parameters(), strict=True):
+        if expected.unique().numel() < 3 or key.endswith("A_log"):  # constants
+            torch.testing.assert_close(tensor, expected, msg=key)
+        elif expected.numel() >= 100:
+            assert 0.7 < float(tensor.detach().std() / expected.detach().std()) < 1.4, key
+    for (key, tensor), (_, expected) in zip(ours.named_buffers(), plain.named_buffers(), strict=True):
+        torch.testing.assert_close(tensor, expected, msg=key)
 
 
 def test_a_weight_follows_from_seed_and_name_alone() -> None:
     small, deep = dict(drawn("llama").named_parameters()), dict(drawn("llama", num_hidden_layers=4).named_parameters())
     assert all(torch.equal(tensor, deep[name]) for name, tensor in small.items())
-    other = dict(drawn("llama", seed=2).named_parameters())
-    assert not any(torch.equal(tensor, other[name]) for name, tensor in small.items() if tensor.ndim > 1)
+    other_seed = dict(drawn("llama", seed=2).named_parameters())
+    assert not any(torch.equal(tensor, other_seed[name]) for name, tensor in small.items() if tensor.ndim > 1)
     layer = "net.model.layers.{}.self_attn.q_proj.weight"
     assert not torch.equal(small[layer.format(0)], small[layer.format(1)])
 

@@ -17,7 +17,7 @@ def test_a_tensor_that_is_not_spread_is_kept_whole() -> None:
 
 
 def sharded(shape: tuple[int, ...]) -> list[bool]:
-    """Whether this rank's memory holds what its part is of the whole, however that is spread."""
+    """Whether this rank's memory has its part of the full tensor, for all layouts."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -26,18 +26,18 @@ def sharded(shape: tuple[int, ...]) -> list[bool]:
     dist.init_process_group("gloo")
     try:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("fsdp", "tp"))
-        whole = torch.arange(float(torch.Size(shape).numel())).view(shape)
+        full_tensor = torch.arange(float(torch.Size(shape).numel())).view(shape)
         last = len(shape) - 1
-        found = [
-            distribute_tensor(whole, mesh["tp"], [Shard(last)]),
-            distribute_tensor(whole, mesh, [Shard(0), Shard(last)]),
-            distribute_tensor(whole, mesh, [Replicate(), Shard(0)]),
+        layouts = [
+            distribute_tensor(full_tensor, mesh["tp"], [Shard(last)]),
+            distribute_tensor(full_tensor, mesh, [Shard(0), Shard(last)]),
+            distribute_tensor(full_tensor, mesh, [Replicate(), Shard(0)]),
         ]
         module = nn.Module()  # split by tp, then sharded in the same dimension
-        module.weight = nn.Parameter(distribute_tensor(whole, mesh["tp"], [Shard(0)]))
+        module.weight = nn.Parameter(distribute_tensor(full_tensor, mesh["tp"], [Shard(0)]))
         fully_shard(module, mesh=mesh["fsdp"])
-        found += module.parameters()
-        return [torch.equal(local_tensor(tensor), whole[local_slices(tensor)]) for tensor in found]
+        layouts += module.parameters()
+        return [torch.equal(local_tensor(tensor), full_tensor[local_slices(tensor)]) for tensor in layouts]
     finally:
         dist.destroy_process_group()
 

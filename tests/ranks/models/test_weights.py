@@ -23,14 +23,14 @@ TENSORS = {
 
 
 def read(folder: Path) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
-        found |= load_file(path)
-    return found
+        tensors |= load_file(path)
+    return tensors
 
 
-def same(found: dict[str, Tensor]) -> bool:
-    return found.keys() == TENSORS.keys() and all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
+def same(tensors: dict[str, Tensor]) -> bool:
+    return tensors.keys() == TENSORS.keys() and all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
 
 
 def test_few_bytes_are_one_file(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_transformers_reads_several_files(tmp_path: Path) -> None:
 
 
 def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
-    """Whether each rank reads again what it keeps, and how much it read."""
+    """Whether each rank reads its own part again, and the shape of the part."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -88,12 +88,15 @@ def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
         dist.barrier()
         with opened(folder) as weights:
             assert weights.headers == {name: header(tensor) for name, tensor in TENSORS.items()}
-            found = {name: torch.zeros_like(tensor) for name, tensor in spread.items()}
-            for name, tensor in found.items():
+            loaded = {name: torch.zeros_like(tensor) for name, tensor in spread.items()}
+            for name, tensor in loaded.items():
                 weights.read(name, tensor)
         return {
-            name: (torch.equal(local_tensor(found[name]), local_tensor(spread[name])), local_tensor(found[name]).shape)
-            for name in found
+            name: (
+                torch.equal(local_tensor(loaded[name]), local_tensor(spread[name])),
+                local_tensor(loaded[name]).shape,
+            )
+            for name in loaded
         }
     finally:
         dist.destroy_process_group()
@@ -101,9 +104,9 @@ def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("tp", [False, True])
 def test_ranks_write_files_of_their_own_and_read_what_they_keep(ranks: Any, tmp_path: Path, tp: bool) -> None:
-    found = ranks.run(4, written_by_ranks, tmp_path, tp)
-    assert all(equal for of_rank in found for equal, _ in of_rank.values())
-    assert found[0]["a"][1] == ((4, 3) if tp else (4, 5))
+    outcomes = ranks.run(4, written_by_ranks, tmp_path, tp)
+    assert all(equal for of_rank in outcomes for equal, _ in of_rank.values())
+    assert outcomes[0]["a"][1] == ((4, 3) if tp else (4, 5))
     assert len(weight_files(tmp_path)) == 4
     assert same(read(tmp_path))
 
@@ -125,12 +128,12 @@ def test_numbers_of_another_type_are_converted_some_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int, stored: str, kept_in: str
 ) -> None:
     monkeypatch.setattr("understudy.models.weights.AT_A_TIME", at_a_time)
-    whole = (100 * WIDE).to(getattr(torch, stored))
-    write_weights(tmp_path, {"first": torch.ones(3), "a": whole})
+    full_tensor = (100 * WIDE).to(getattr(torch, stored))
+    write_weights(tmp_path, {"first": torch.ones(3), "a": full_tensor})
     into = torch.zeros(6, 5, dtype=getattr(torch, kept_in))
     with opened(tmp_path) as weights:
         weights.read("a", into)
-    assert torch.equal(into, whole.to(into.dtype))
+    assert torch.equal(into, full_tensor.to(into.dtype))
 
 
 def test_memory_that_is_no_one_piece_is_filled_too(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def homes() -> tuple[str, str]:
         degrees = Degrees(dp_shard=2)
         student = Spread(degrees, torch.device("cpu"), torch.float32, offloaded=True)
         student.home = torch.device("meta")  # on a CPU elsewhere is the same place
-        whole, shared = (student.for_inference(degrees.of_teacher(shards)) for shards in (1, 2))
+        replicated, shared = (student.for_inference(degrees.of_teacher(shards)) for shards in (1, 2))
         dist.barrier()  # the first rank has the store by which the other one makes its groups
-        return whole.home.type, shared.home.type
+        return replicated.home.type, shared.home.type
     finally:
         dist.destroy_process_group()
 
@@ -81,8 +81,8 @@ def gradients(replicate: int, shard: int) -> tuple[list[Any], bool]:
         for part, rows in enumerate(mine):
             with gradient_sync(model, degrees, last=part == 1):
                 model(rows).sum().backward()
-        whole = [parameter.grad for parameter in unwrapped(model).parameters() if parameter.grad is not None]
-        full = [grad.full_tensor() if isinstance(grad, DTensor) else grad for grad in whole]
+        full_gradients = [parameter.grad for parameter in unwrapped(model).parameters() if parameter.grad is not None]
+        full = [grad.full_tensor() if isinstance(grad, DTensor) else grad for grad in full_gradients]
         return [grad.tolist() for grad in full], isinstance(next(unwrapped(model).parameters()), DTensor)
     finally:
         dist.destroy_process_group()
@@ -107,7 +107,7 @@ def parts_of_a_batch() -> list[Any]:
     dist.init_process_group("gloo")
     try:
         torch.manual_seed(0)
-        degrees, seen = Degrees(dp_replicate=2), []
+        degrees, calls = Degrees(dp_replicate=2), []
         model = spread(Net(), degrees)
         torch.manual_seed(dist.get_rank())
         for part in range(2):
@@ -115,8 +115,8 @@ def parts_of_a_batch() -> list[Any]:
                 model(torch.randn(3, 4)).sum().backward()
             grad = unwrapped(model).head.weight.grad
             assert grad is not None
-            seen.append(grad.tolist())
-        return seen
+            calls.append(grad.tolist())
+        return calls
     finally:
         dist.destroy_process_group()
 

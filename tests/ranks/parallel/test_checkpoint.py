@@ -44,7 +44,9 @@ def state(model: nn.Module) -> dict[str, Any]:
     from torch.distributed.tensor import DTensor
 
     tensors = {name.removeprefix("module."): tensor for name, tensor in model.state_dict().items()}
-    return {key: (at.full_tensor() if isinstance(at, DTensor) else at).tolist() for key, at in tensors.items()}
+    return {
+        key: (value.full_tensor() if isinstance(value, DTensor) else value).tolist() for key, value in tensors.items()
+    }
 
 
 def save(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, last: int) -> Any:
@@ -106,8 +108,8 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     unbroken = ranks.run(size, within, replicate, shard, save, tmp_path, 3)[0]
     [part] = (tmp_path / "step-3").glob(f"__{size - 1}_0.distcp")
     part.write_bytes(part.read_bytes()[:-7]) if damage == "torn" else part.unlink()
-    again = ranks.run(size, within, replicate, shard, go_on_to, tmp_path, 2, 5)[0]
-    assert again == unbroken
+    continued = ranks.run(size, within, replicate, shard, go_on_to, tmp_path, 2, 5)[0]
+    assert continued == unbroken
     assert not (tmp_path / "step-3").exists()
 
 

@@ -16,13 +16,13 @@ def exchanged(scattered: int, gathered: int) -> bool:
     dist.init_process_group("gloo")
     try:
         rank, size = dist.get_rank(), dist.get_world_size()
-        whole = torch.arange(4.0 * 6 * 8 * 2).view(4, 6, 8, 2)
-        mine = whole.chunk(size, gathered)[rank].clone().requires_grad_()
+        sequences = torch.arange(4.0 * 6 * 8 * 2).view(4, 6, 8, 2)
+        mine = sequences.chunk(size, gathered)[rank].clone().requires_grad_()
         received: Tensor = _Exchange.apply(mine, dist.group.WORLD, scattered, gathered)
-        received.backward(whole.chunk(size, scattered)[rank] * 2)
+        received.backward(sequences.chunk(size, scattered)[rank] * 2)
         assert mine.grad is not None
-        same = torch.equal(received, whole.chunk(size, scattered)[rank])
-        return same and torch.equal(mine.grad, whole.chunk(size, gathered)[rank] * 2)
+        same = torch.equal(received, sequences.chunk(size, scattered)[rank])
+        return same and torch.equal(mine.grad, sequences.chunk(size, gathered)[rank] * 2)
     finally:
         dist.destroy_process_group()
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_split_is_refused(
 
 
 def in_a_ring(dropout: float) -> tuple[str, list[int]]:
-    """What a model says that draws dropout, and this rank's positions of eight."""
+    """The output of a model with dropout, and this rank's positions of eight."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo")

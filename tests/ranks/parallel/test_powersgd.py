@@ -31,10 +31,10 @@ def test_it_is_the_algorithm_of_the_paper(ranks: Any, rank: int) -> None:
     expected = []
     for step in range(STEPS):
         matrices = [gradient_of(step, worker) + errors[worker] for worker in range(2)]
-        left, _ = np.linalg.qr(sum(matrix @ right for matrix in matrices))
-        right = sum(matrix.T @ left for matrix in matrices) / 2
-        errors = [matrix - left @ right.T for matrix in matrices]
-        expected.append(left @ right.T)
+        left_factor, _ = np.linalg.qr(sum(matrix @ right for matrix in matrices))
+        right = sum(matrix.T @ left_factor for matrix in matrices) / 2
+        errors = [matrix - left_factor @ right.T for matrix in matrices]
+        expected.append(left_factor @ right.T)
     for weights, biases in ranks.run(2, averaged, rank):
         np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(biases, np.full((STEPS, 8), 1.5), rtol=1e-6)
@@ -54,7 +54,7 @@ def averaged(rank: int) -> Any:
         for step in range(STEPS):
             layer.zero_grad()
             gradient = torch.from_numpy(gradient_of(step, dist.get_rank()))
-            # Output i of input i alone: the weight's gradient is what was wanted, the bias's 1 + the rank.
+            # Output i of input i alone: the weight's gradient is the given one, the bias's 1 + the rank.
             (model(gradient).diagonal().sum() + layer.bias.sum() * dist.get_rank()).backward()
             for of_parameter, parameter in zip(means, (layer.weight, layer.bias), strict=True):
                 assert parameter.grad is not None

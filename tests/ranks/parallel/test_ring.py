@@ -10,12 +10,12 @@ WIDTH, LENGTH = 8, 24
 
 
 def tensors() -> tuple[Tensor, ...]:
-    """Query, key, value and what comes back, of two examples; four heads share two of the keys."""
+    """Query, key, value and the output's gradient of two examples; four heads share two of the keys."""
     generator = torch.Generator().manual_seed(0)
     return tuple(torch.randn(2, heads, LENGTH, WIDTH, generator=generator) for heads in (4, 2, 2, 4))
 
 
-def whole() -> tuple[Tensor, ...]:
+def full_attention() -> tuple[Tensor, ...]:
     """Written out: attention of every position to those before it, and its gradients."""
     *inputs, back = tensors()
     query, key, value = (tensor.requires_grad_() for tensor in inputs)
@@ -40,7 +40,8 @@ def in_a_ring() -> list[float]:
         output.backward(back)
         results = (output.detach(), query.grad, key.grad, value.grad)
         return [
-            float((ours - theirs[:, :, positions]).abs().max()) for ours, theirs in zip(results, whole(), strict=True)
+            float((ours - theirs[:, :, positions]).abs().max())
+            for ours, theirs in zip(results, full_attention(), strict=True)
         ]  # type: ignore[operator]
     finally:
         dist.destroy_process_group()

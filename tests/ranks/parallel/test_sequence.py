@@ -1,4 +1,4 @@
-"""What it trains is compared in tests/ranks/train/test_parity.py."""
+"""Its losses are compared in tests/ranks/train/test_parity.py."""
 
 from typing import Any
 

@@ -28,20 +28,20 @@ def slowly(stage: Callable[..., Any]) -> Callable[..., Any]:
     return staged
 
 
-def late() -> Any:
+def checkpoint_of_late_rank() -> Any:
     return patch.object(DefaultStager, "stage", slowly(DefaultStager.stage))
 
 
-def saved_before_changes(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> tuple[Any, Any]:
-    """The state that was saved, and what is loaded after it has changed."""
-    step(model, chosen, 1)
-    checkpoints = Checkpoints(folder, model, chosen)
+def saved_before_changes(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[Any, Any]:
+    """The saved state, and the loaded one after the model has changed."""
+    step(model, optimizer, 1)
+    checkpoints = Checkpoints(folder, model, optimizer)
     before = state(model)
-    with late():
+    with checkpoint_of_late_rank():
         checkpoints.save(1, "{}")
         model(torch.randn(6, 4) + 5)  # running means
         checkpoints.copied()
-    step(model, chosen, 2)
+    step(model, optimizer, 2)
     checkpoints.finish()
     checkpoints.load(1)
     return before, state(model)
@@ -63,7 +63,7 @@ def test_what_a_backward_pass_changes_is_copied_at_once() -> None:
 def train_with_late_copies(job: Any) -> None:
     from tests.ranks.train.jobs import train_ranks
 
-    with late():
+    with checkpoint_of_late_rank():
         train_ranks(job)
 
 

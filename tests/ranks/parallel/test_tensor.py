@@ -67,13 +67,13 @@ def _part(parameter: nn.Parameter) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", ["llama", "tied"])
 def test_a_rank_keeps_its_part_of_each_layer(ranks: Any, kind: str) -> None:
-    whole = {name: tuple(parameter.shape) for name, parameter in llama()["net"].named_parameters()}  # type: ignore[index]
+    full_shapes = {name: tuple(parameter.shape) for name, parameter in llama()["net"].named_parameters()}  # type: ignore[index]
     for shapes in ranks.run(2, split, kind, {}):
         assert shapes["model.layers.1.self_attn.q_proj.weight"] == (16, 32)
         assert shapes["model.layers.1.mlp.down_proj.weight"] == (32, 24)
         assert shapes["model.embed_tokens.weight"] == (10, 32)
         assert ("lm_head.weight" in shapes) is (kind == "llama")
-        assert all(part == whole[name] for name, part in shapes.items() if "norm" in name)
+        assert all(part == full_shapes[name] for name, part in shapes.items() if "norm" in name)
 
 
 def test_a_recipes_plan_goes_before_the_architectures(ranks: Any) -> None:

@@ -26,8 +26,8 @@ def learner(width: int, *teachers: str, steps: int = 3) -> dict[str, Any]:
 
 def stages(*teachers: str) -> dict[str, Any]:
     """A student with a training for each teacher, one after the other, the first on data of its own."""
-    each = [{"train": {"steps": 3}, "distill": [LABELS, {"type": "logits", "teacher": name}]} for name in teachers]
-    return {"model": model(8), "stages": [{**each[0], "data": "more"}, *each[1:]]}
+    trainings = [{"train": {"steps": 3}, "distill": [LABELS, {"type": "logits", "teacher": name}]} for name in teachers]
+    return {"model": model(8), "stages": [{**trainings[0], "data": "more"}, *trainings[1:]]}
 
 
 SCHEMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -71,13 +71,13 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_scheme_is_a_recipe(stage: Stage, scheme: str) -> None:
-    of = recipe(*SCHEMES[scheme])
-    code, out, error = ended(stage.steps(of, last="gate"))
+    graph_recipe = recipe(*SCHEMES[scheme])
+    code, out, error = ended(stage.steps(graph_recipe, last="gate"))
     assert code == 0, error
     digests = dict(line.split() for line in out.splitlines())
-    assert digests.keys() == {node.name for node in nodes(from_values(of, (), "r"))} - {"register"}
+    assert digests.keys() == {node.name for node in nodes(from_values(graph_recipe, (), "r"))} - {"register"}
     verdict = read_json(stage.store / "objects" / digests["gate"][:2] / digests["gate"] / "verdict.json")
-    assert verdict["reference"] in of["teachers"]
+    assert verdict["reference"] in graph_recipe["teachers"]
     assert {rule["rule"] for rule in verdict["rules"]} >= {
         "measured",
         "quality-against-teacher",

@@ -20,7 +20,7 @@ SHORT = [
     for setting in ("--set", f"{part}.train.{value}")
 ]
 SHRUNK = {"llm": overrides(SIZES, RUN)}
-"""What a recipe for a cluster needs here."""
+"""The changes of a recipe for a cluster on this machine."""
 LESS = {FIRST: overrides({"data.test": "0.07", "evaluate.latency.repeats": "5"})}
 """Fewer documents to measure models on: with the recipe's own share, that takes longer than all else."""
 WITNESS = """
@@ -33,7 +33,7 @@ atexit.register(tell)
 
 
 def changes(recipe: Path) -> list[str]:
-    """What makes a run of the recipe short."""
+    """The changes that make a run of the recipe short."""
     return [*SHORT, *SHRUNK.get(recipe.stem, []), *LESS.get(recipe.stem, [])]
 
 
@@ -41,13 +41,13 @@ def run(recipe: Path, home: Path, witness: Path) -> tuple[int, list[dict[str, ob
     """The exit code, the events, and which heavy libraries the run's processes imported."""
     witness.mkdir(exist_ok=True)
     (witness / "sitecustomize.py").write_text(WITNESS)
-    said = witness / "said"
-    said.write_text("")
-    environment = {**os.environ, "PYTHONPATH": str(witness), "WITNESS": str(said), "OMP_NUM_THREADS": "1"}
+    output_path = witness / "said"
+    output_path.write_text("")
+    environment = {**os.environ, "PYTHONPATH": str(witness), "WITNESS": str(output_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "understudy", "--home", str(home), "run", str(recipe), "--json", *changes(recipe)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode in (0, 3), done.stderr
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], said.read_text()
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], output_path.read_text()
 
 
 def ends(events: list[dict[str, object]]) -> dict[object, object]:
@@ -67,13 +67,13 @@ def test_a_recipe_runs_and_the_second_time_does_nothing(recipe: Path, tmp_path: 
     assert set(ends(events).values()) == {"done"}
     assert events[-1]["measures"]["models"].keys() == {"teacher", "student", "control"}  # type: ignore[attr-defined, index]
     if recipe.stem not in SHRUNK:  # whose jobs have several processes, which tell of themselves here, too
-        assert "torch" not in imported, "only jobs load models, and what holds credentials is no job"
+        assert "torch" not in imported, "only jobs load models, and a process with credentials is no job"
     assert "mlflow" in imported
-    again, events, imported = run(recipe, tmp_path / "home", tmp_path / "witness")
-    assert again == code
+    exit_code, events, imported = run(recipe, tmp_path / "home", tmp_path / "witness")
+    assert exit_code == code
     assert set(ends(events).values()) == {"reused"}
     assert imported.strip() == ""
     quiet = [sys.executable, "-m", "understudy", "-q", "--home", str(tmp_path / "home"), "run", str(recipe)]
-    said = subprocess.run([*quiet, *changes(recipe)], capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stdout) == (code, "")
-    assert ("rejected: quality-against-" in said.stderr) == (code == 3)
+    outcome = subprocess.run([*quiet, *changes(recipe)], capture_output=True, text=True, check=False)
+    assert (outcome.returncode, outcome.stdout) == (code, "")
+    assert ("rejected: quality-against-" in outcome.stderr) == (code == 3)

@@ -79,31 +79,31 @@ def _step_peaks(events: list[dict[str, Any]]) -> Iterator[int]:
     ends = sorted(
         event["ts"] + event["dur"] for event in events if str(event.get("name", "")).startswith("Optimizer.step#")
     )[1:]  # the first makes the optimiser's state
-    held: dict[int, int] = {}
-    total = most = 0
+    live_bytes: dict[int, int] = {}
+    total = peak = 0
     for event in sorted((event for event in events if event.get("name") == "[memory]"), key=lambda event: event["ts"]):
         while ends and event["ts"] > ends[0]:
             ends.pop(0)
-            yield most
-            most = total
+            yield peak
+            peak = total
         size, address = event["args"]["Bytes"], event["args"]["Addr"]
         # Events of threads come out of order now and then: an address may be given again before it is told that it was
-        # freed. What was there before the profiler is freed without having been entered.
+        # freed. Memory from before the profiler is freed without an entry.
         if size > 0:
-            total += size - held.get(address, 0)
-            held[address] = size
-        elif held.get(address) == -size:
-            total -= held.pop(address)
-        most = max(most, total)
+            total += size - live_bytes.get(address, 0)
+            live_bytes[address] = size
+        elif live_bytes.get(address) == -size:
+            total -= live_bytes.pop(address)
+        peak = max(peak, total)
 
 
 def planned_peak(job: JobSpec, facts: Facts) -> int:
-    """What the plan says that the rank with most holds at its peak."""
+    """The planned peak of the rank with the most memory."""
     return max(traced.peak.bytes for traced in planned(job, facts))
 
 
 def planned(job: JobSpec, facts: Facts) -> list[Traced]:
-    """What the plan says of a rank of each stage, on a CPU in fp32."""
+    """The traces of a rank of each stage, on a CPU in fp32."""
     return planned_on("cpu", job, facts)
 
 
@@ -119,10 +119,15 @@ def planned_on(device: str, job: JobSpec, facts: Facts) -> list[Traced]:
 
 
 def case(
-    folder: Path, examples: Path, student: dict[str, Any], teacher: JobSpec | None, way: tuple[Any, int], **train: Any
+    folder: Path,
+    examples: Path,
+    student: dict[str, Any],
+    teacher: JobSpec | None,
+    placement: tuple[Any, int],
+    **train: Any,
 ) -> JobSpec:
     """A training of a few steps."""
-    strategy, processes = way
+    strategy, processes = placement
     changes: dict[str, Any] = {"objectives": LABELS}
     if teacher:
         changes = {"objectives": DISTILL, "teacher": str(teacher.output), "teacher_model": training(teacher).model}

@@ -1,4 +1,4 @@
-"""What trainings write, beside the folders that real ones leave."""
+"""The planned disk space of trainings, compared with the folders of real ones."""
 
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ LENGTH = 32
 
 
 def estimate(planned: Planned, mesh_degrees: Degrees) -> Estimate:
-    most = max(traces(planned, mesh_degrees, "cpu", torch.float32), key=lambda rank: rank.peak.bytes)
-    return Estimate(mesh_degrees, most, 0.0, fits=True, compute=0.0, communication=0.0, bubble=0.0, step=0.0)
+    fullest = max(traces(planned, mesh_degrees, "cpu", torch.float32), key=lambda rank: rank.peak.bytes)
+    return Estimate(mesh_degrees, fullest, 0.0, fits=True, compute=0.0, communication=0.0, bubble=0.0, step=0.0)
 
 
 ROWS: list[tuple[str, dict[str, Any]]] = [
@@ -51,8 +51,8 @@ def test_a_checkpoint_and_a_model_are_as_large_as_real_ones(
     model = describe(work.model, facts, "teacher.model")
     planned = Planned(work, model, {}, PlaceholderExamples(facts, 64))
     needed = disk(Job("teacher", "teacher", planned, 1, 2, None), estimate(planned, degrees(strategy, 1, 2)))  # type: ignore[arg-type]
-    written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints" / "step-4").iterdir())
-    assert needed.checkpoint == pytest.approx(written, rel=0.02)
+    checkpoint_bytes = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints" / "step-4").iterdir())
+    assert needed.checkpoint == pytest.approx(checkpoint_bytes, rel=0.02)
     assert needed.model == pytest.approx(weight_bytes(job.output), rel=0.01)
     assert needed.checkpoints == len(list((Path(job.folder) / "checkpoints").glob("step-*"))) == 2
 
@@ -80,7 +80,7 @@ def test_the_best_weights_are_beside_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("needed", "most"),
+    ("needed", "peak"),
     [
         (Disk(model=10, checkpoint=30, checkpoints=3, best=0), 90),
         (Disk(model=10, checkpoint=30, checkpoints=1, best=0), 50),  # the model twice, while it is copied
@@ -88,5 +88,5 @@ def test_the_best_weights_are_beside_them() -> None:
         (Disk(model=10, checkpoint=30, checkpoints=3, best=10), 110),  # new weights come before old ones go
     ],
 )
-def test_the_most_is_while_it_writes_or_while_it_ends(needed: Disk, most: int) -> None:
-    assert needed.most == most
+def test_the_most_is_while_it_writes_or_while_it_ends(needed: Disk, peak: int) -> None:
+    assert needed.most == peak

@@ -1,4 +1,4 @@
-"""What is certain of a job beforehand, beside what ranks hold and write."""
+"""Lower bounds of a job's memory and disk, compared with real ranks."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ LENGTH = 64
 
 
 def held_bytes(job: JobSpec) -> int:
-    """What a rank's process takes more than before, at its most, by the kernel's account."""
+    """The growth of a rank's process to its peak, by the kernel's account."""
     import ctypes
     import gc
 
@@ -53,7 +53,7 @@ ROWS: list[Any] = [
 def test_ranks_hold_and_write_at_least_what_is_certain(
     ranks: Any, tmp_path: Path, strategy: str, processes: int, train: dict[str, Any], has_teacher: bool
 ) -> None:
-    """Of 7 million weights, of which a process holds many times what it takes beside them."""
+    """With 7 million weights, which take many times the process's other memory."""
     examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
     ranks.run(
         processes, train_ranks, case(tmp_path / "small", examples, llama(64, 1, LENGTH), None, ("ddp", processes))
@@ -62,15 +62,20 @@ def test_ranks_hold_and_write_at_least_what_is_certain(
     if teacher:
         ranks.run(1, train_ranks, teacher)
     job = case(tmp_path / "job", examples, llama(512, 2, LENGTH), teacher, (strategy, processes), **train)
-    held = sum(ranks.run(processes, held_bytes, job))
+    resident = sum(ranks.run(processes, held_bytes, job))
     work = training(job)
     model = weights_of(describe(work.model, facts, "student.model"), "student.model").parameters
     weights = Held(model, sum(weight_bytes(Path(teacher.folder)) for teacher in work.teachers.values()))
     mesh_degrees = degrees(work.train.strategy, 1, processes)
-    assert 0 < training_memory(work, mesh_degrees, "cpu", weights) <= held
-    written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints").rglob("*") if path.is_file())
-    assert training_disk(work.train, model) <= written + 2 * weight_bytes(job.output)
-    assert training_disk(work.train, model) >= 0.98 * (written + 2 * weight_bytes(job.output)) or work.train.diloco
+    assert 0 < training_memory(work, mesh_degrees, "cpu", weights) <= resident
+    checkpoint_bytes = sum(
+        path.stat().st_size for path in (Path(job.folder) / "checkpoints").rglob("*") if path.is_file()
+    )
+    assert training_disk(work.train, model) <= checkpoint_bytes + 2 * weight_bytes(job.output)
+    assert (
+        training_disk(work.train, model) >= 0.98 * (checkpoint_bytes + 2 * weight_bytes(job.output))
+        or work.train.diloco
+    )
 
 
 def train(**settings: Any) -> Train:
@@ -98,8 +103,8 @@ def test_memory_is_of_what_every_step_needs(
     settings: dict[str, Any], mesh_degrees: Degrees, device: Any, gib: int
 ) -> None:
     """Of a model of 1 GiB and a teacher of 2."""
-    held = Held(GIB, 2 * GIB)
-    assert training_memory(training_settings(train(**settings)), mesh_degrees, device, held) == gib * GIB
+    weights = Held(GIB, 2 * GIB)
+    assert training_memory(training_settings(train(**settings)), mesh_degrees, device, weights) == gib * GIB
 
 
 @pytest.mark.parametrize(
@@ -174,9 +179,9 @@ def test_an_evaluation_holds_all_models_whole_in_each_process_or_once_in_shards(
 def test_more_shards_never_take_more_and_more_copies_never_less(
     model: int, teacher: int, copies: int, shards: int
 ) -> None:
-    held = Held(model, teacher)
+    weights = Held(model, teacher)
     single, sharded, copied = (
-        training_memory(training_settings(train()), mesh_degrees, "cpu", held)
+        training_memory(training_settings(train()), mesh_degrees, "cpu", weights)
         for mesh_degrees in (Degrees(), Degrees(dp_shard=shards), Degrees(dp_replicate=copies))
     )
     assert sharded == single <= copied

@@ -1,4 +1,4 @@
-"""What the plan says that ranks hold, beside what they hold."""
+"""The planned memory of ranks, compared with that of real ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ WAYS: list[tuple[Any, int, dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("strategy", "processes", "train", "has_teacher"), WAYS)
-def test_a_plan_is_what_ranks_hold(
+def test_the_planned_peak_is_that_of_real_ranks(
     ranks: Any, tmp_path: Path, strategy: Any, processes: int, train: dict[str, Any], has_teacher: bool
 ) -> None:
     """The worst of the ranks counts; docs/how-it-works/benchmarks.md has more cases, of a larger model."""
@@ -49,24 +49,24 @@ def test_a_plan_is_what_ranks_hold(
     if has_teacher:
         teacher = spec(tmp_path / "teacher", examples, llama(192, 3, LENGTH), train={"steps": 1})
         ranks.run(1, train_ranks, teacher)
-    held: list[int] = []
+    measured_peaks: list[int] = []
     for number in range(3):
         folder = tmp_path / f"job-{number}"
         job = case(folder, examples, llama(128, 4, LENGTH), teacher, (strategy, processes), **train)
-        held.append(max(ranks.run(processes, measured, job)))
+        measured_peaks.append(max(ranks.run(processes, measured, job)))
         # A free that the profiler misses, which happens where several threads free, is held for the rest of a job.
-        if planned_peak(job, facts) == pytest.approx(min(held), rel=0.08):
+        if planned_peak(job, facts) == pytest.approx(min(measured_peaks), rel=0.08):
             return
-    raise AssertionError(f"planned {planned_peak(job, facts)}, held {held}")
+    raise AssertionError(f"planned {planned_peak(job, facts)}, held {measured_peaks}")
 
 
 @pytest.mark.parametrize(("strategy", "processes"), [("single", 1), pytest.param("cp", 2, marks=pytest.mark.full)])
 def test_a_plan_knows_the_mask_of_documents_apart(ranks: Any, tmp_path: Path, strategy: str, processes: int) -> None:
     examples, facts = packed_examples(tmp_path / "examples", 512, LENGTH)
     job = case(tmp_path / "job", examples, llama(64, 2, LENGTH), None, (strategy, processes))
-    held = max(ranks.run(processes, measured, job))
+    measured_peak = max(ranks.run(processes, measured, job))
     plain = {key: value for key, value in facts.items() if key != "packing"}
-    assert planned_peak(job, facts) == pytest.approx(held, rel=0.08)
+    assert planned_peak(job, facts) == pytest.approx(measured_peak, rel=0.08)
     assert planned_peak(job, facts) > planned_peak(job, cast("Facts", plain))
 
 
@@ -81,7 +81,7 @@ def test_a_teacher_in_bf16_takes_half() -> None:
 
 def test_a_teacher_in_int8_takes_a_quarter_for_its_linear_layers_and_no_tp() -> None:
     job = planned(llama_of(2), llama_of(3))
-    whole, few = (
+    full_precision, quantised = (
         traces(with_settings(job, teacher_precision=kind), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds[
             "teacher"
         ]
@@ -91,24 +91,26 @@ def test_a_teacher_in_int8_takes_a_quarter_for_its_linear_layers_and_no_tp() -> 
     linear = sum(layer.get_parameter("weight").numel() for layer in linear_layers(net).values())
     every = sum(parameter.numel() for parameter in net.parameters())
     rows = sum(len(layer.get_parameter("weight")) for layer in linear_layers(net).values())
-    assert whole == pytest.approx(4 * every / 2, rel=0.01)
-    assert few == pytest.approx((4 * (every - linear) + linear + 4 * rows) / 2, rel=0.01)
+    assert full_precision == pytest.approx(4 * every / 2, rel=0.01)
+    assert quantised == pytest.approx((4 * (every - linear) + linear + 4 * rows) / 2, rel=0.01)
     with pytest.raises(InputError, match=r"student\.teacher_precision: layers in int8 are not split \(tp\); use bf16"):
         traces(with_settings(job, teacher_precision="int8"), Degrees(tp=2), "cpu", torch.float32)
 
 
 def test_a_teacher_in_nf4_takes_an_eighth_and_scales_for_its_linear_layers_but_the_last() -> None:
     job = planned(llama_of(2), llama_of(3))
-    few = traces(with_settings(job, teacher_precision="nf4"), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds
+    quantised = traces(with_settings(job, teacher_precision="nf4"), Degrees(dp_shard=2), "cpu", torch.float32)[
+        0
+    ].peak.kinds
     net = empty_model(job.teachers["teacher"]).get_submodule("net")
     layers = [layer.get_parameter("weight") for name, layer in linear_layers(net).items() if name != "lm_head"]
-    others = sum(parameter.numel() for parameter in net.parameters()) - sum(map(Tensor.numel, layers))
+    other_numbers = sum(parameter.numel() for parameter in net.parameters()) - sum(map(Tensor.numel, layers))
     blocks = sum(len(weight) * -(-weight.shape[1] // 64) for weight in layers)
-    assert few["teacher"] == pytest.approx((4 * others + (32 + 2) * blocks) / 2, rel=0.01)
+    assert quantised["teacher"] == pytest.approx((4 * other_numbers + (32 + 2) * blocks) / 2, rel=0.01)
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_what_split_layers_send_is_counted(blocks: int) -> None:
+def test_the_traffic_of_split_layers_is_counted(blocks: int) -> None:
     """Sums over ranks of hidden states (16 x 32 x 64 in fp32): after the embedding and two layers of each block, and
     backwards before the head and before each block's five layers that read the same; and logits, made whole.
     """
@@ -126,47 +128,47 @@ def test_sequences_in_parts_gather_and_scatter_in_the_place_of_sums(blocks: int)
     """
     split = Degrees(tp=2, sequence_parallel=True)
     (traced,) = traces(planned(llama_of(blocks), gradient_accumulation_steps=1), split, "cpu", torch.float32)
-    sent = {name: size for (name, _), size in traced.traffic.items()}
+    bytes_sent = {name: size for (name, _), size in traced.traffic.items()}
     hidden, logits = 16 * 32 * 64 * 4, 16 * 32 * 300 * 4
-    assert sent["reduce_scatter_tensor"] == 4 * blocks * hidden
-    assert sent["all_gather_into_tensor"] == (2 + 4 * blocks) * hidden + logits
-    assert sent["all_reduce"] == pytest.approx(2 * hidden, abs=200)
+    assert bytes_sent["reduce_scatter_tensor"] == 4 * blocks * hidden
+    assert bytes_sent["all_gather_into_tensor"] == (2 + 4 * blocks) * hidden + logits
+    assert bytes_sent["all_reduce"] == pytest.approx(2 * hidden, abs=200)
 
 
 @pytest.mark.parametrize("kind", ["vit", "bert", "gpt2"])
-def test_what_other_architectures_ask_their_layers_is_known_in_every_stage(kind: str) -> None:
+def test_the_stages_of_other_architectures_compute_as_much_as_the_full_model(kind: str) -> None:
     model, facts = {"vit": (VIT, IMAGES), "bert": (BERT, SHORT), "gpt2": (GPT, SHORT)}[kind]
     described = describe(ArchitectureModel(**model), facts, "student.model")
     job = replace(planned(described), examples=PlaceholderExamples(facts, 64))
-    (whole,) = traces(job, Degrees(), "cpu", torch.float32)
+    (full,) = traces(job, Degrees(), "cpu", torch.float32)
     stages = traces(job, Degrees(pp=2), "cpu", torch.float32)
-    assert sum(stage.flops for stage in stages) == whole.flops
-    assert sum(stage.state for stage in stages) >= whole.state
+    assert sum(stage.flops for stage in stages) == full.flops
+    assert sum(stage.state for stage in stages) >= full.state
 
 
 @pytest.mark.parametrize("shards", [1, 2, 4])
 @pytest.mark.parametrize("split", [Degrees(dp_replicate=4), Degrees(dp_shard=4), Degrees(pp=2, dp_shard=2)])
 def test_a_teacher_takes_its_share_of_its_own_shards(split: Degrees, shards: int) -> None:
     job = planned(llama_of(4), llama_of(3), gradient_accumulation_steps=2)
-    whole = sum(weight.nbytes for weight in empty_model(job.teachers["teacher"]).parameters())
+    teacher_bytes = sum(weight.nbytes for weight in empty_model(job.teachers["teacher"]).parameters())
     for traced in traces(with_settings(job, teacher_shards=shards), split, "cpu", torch.float32):
-        gathered = 0 if shards == 1 else 0.4 * whole
-        assert whole / shards * 0.99 <= traced.peak.kinds["teacher"] <= whole / shards + gathered
+        gathered = 0 if shards == 1 else 0.4 * teacher_bytes
+        assert teacher_bytes / shards * 0.99 <= traced.peak.kinds["teacher"] <= teacher_bytes / shards + gathered
 
 
-def test_ranks_hold_the_shards_of_a_teacher_that_its_setting_says(ranks: Any, tmp_path: Path) -> None:
+def test_ranks_have_as_many_shards_of_a_teacher_as_its_setting(ranks: Any, tmp_path: Path) -> None:
     """Beside a student that is whole on both."""
     examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
     teacher = spec(tmp_path / "teacher", examples, llama(256, 6, LENGTH), train={"steps": 1})
     ranks.run(1, train_ranks, teacher)
-    held, estimates = [], []
+    measured_peaks, estimates = [], []
     for shards in (1, 2):
         job = case(tmp_path / f"{shards}", examples, llama(64, 2, LENGTH), teacher, ("ddp", 2))
         job = with_payload(job, teacher_shards=shards)
-        held.append(max(ranks.run(2, measured, job)))
+        measured_peaks.append(max(ranks.run(2, measured, job)))
         estimates.append(planned_peak(job, facts))
-    assert estimates == pytest.approx(held, rel=0.08)
-    assert held[0] - held[1] == pytest.approx(estimates[0] - estimates[1], rel=0.15)
+    assert estimates == pytest.approx(measured_peaks, rel=0.08)
+    assert measured_peaks[0] - measured_peaks[1] == pytest.approx(estimates[0] - estimates[1], rel=0.15)
 
 
 ADAPTED = [
@@ -178,15 +180,17 @@ ADAPTED = [
 
 
 @pytest.mark.parametrize(("strategy", "frozen"), ADAPTED)
-def test_adapters_take_what_they_take(ranks: Any, tmp_path: Path, strategy: str, frozen: str) -> None:
+def test_the_planned_peak_with_adapters_is_that_of_real_ranks(
+    ranks: Any, tmp_path: Path, strategy: str, frozen: str
+) -> None:
     examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
     pretrained = spec(tmp_path / "pretrained", examples, llama(128, 4, LENGTH), train={"steps": 1})
     ranks.run(1, train_ranks, pretrained)
     train = {"lora": {"modules": ["q_proj", "v_proj"], "frozen_precision": frozen}}
     plain = case(tmp_path / "plain", examples, llama(128, 4, LENGTH), None, (strategy, 2))
     job = case(tmp_path / "job", examples, llama(128, 4, LENGTH), None, (strategy, 2), **train)
-    held = ranks.run(2, measured, with_payload(job, initial=Path(pretrained.output)))
-    assert planned_peak(job, facts) == pytest.approx(max(held), rel=0.08)
+    measured_peaks = ranks.run(2, measured, with_payload(job, initial=Path(pretrained.output)))
+    assert planned_peak(job, facts) == pytest.approx(max(measured_peaks), rel=0.08)
     assert planned_peak(job, facts) < planned_peak(plain, facts)
 
 
@@ -226,15 +230,15 @@ def test_a_tied_weight_is_planned_once_on_each_rank_that_has_it(
     assert last.state == pytest.approx(3 * 4 * weights, rel=1e-3)  # in fp32, with AdamW's two moments
 
 
-def test_what_waits_elsewhere_is_not_planned() -> None:
+def test_offloaded_memory_is_not_planned() -> None:
     job = planned(llama_of(2), offload=["parameters"])
     with pytest.raises(InputError, match=r"student\.train\.offload: offloaded memory is not planned"):
         traces(job, Degrees(dp_shard=2), "cpu", torch.float32)
 
 
-@pytest.mark.parametrize("again", ["none", "selective"])
-def test_fp8_holds_what_bf16_holds_and_no_copies_of_weights_in_bf16(again: str) -> None:
-    settings = {"activation_checkpointing": again}
+@pytest.mark.parametrize("checkpointing", ["none", "selective"])
+def test_fp8_takes_the_memory_of_bf16_without_its_copies_of_weights(checkpointing: str) -> None:
+    settings = {"activation_checkpointing": checkpointing}
     plain = trace(planned(llama_of(2), **settings), Degrees(), 0, "cpu", torch.bfloat16)
     eight = trace(planned(llama_of(2), precision="fp8", **settings), Degrees(), 0, "cpu", torch.bfloat16)
     assert eight.resident == plain.resident
@@ -242,7 +246,7 @@ def test_fp8_holds_what_bf16_holds_and_no_copies_of_weights_in_bf16(again: str) 
     assert 0.8 * plain.peak.bytes < eight.peak.bytes < plain.peak.bytes
 
 
-def test_fp16_takes_what_bf16_takes() -> None:
+def test_fp16_takes_the_memory_of_bf16() -> None:
     kinds = (torch.float16, torch.bfloat16, torch.float32)
-    half, other, full = (trace(planned(llama_of(2)), Degrees(), 0, "cpu", kind).peak.bytes for kind in kinds)
-    assert half == other < full
+    fp16, bf16, fp32 = (trace(planned(llama_of(2)), Degrees(), 0, "cpu", kind).peak.bytes for kind in kinds)
+    assert fp16 == bf16 < fp32

@@ -98,20 +98,20 @@ def matrix(*factors: Sequence[Any]) -> list[Any]:
     """
     rows = list(product(*(range(len(factor)) for factor in factors)))
     pairs = {row: set(combinations(enumerate(row), 2)) for row in rows}
-    left, first = set().union(*pairs.values()), list[tuple[int, ...]]()
-    while left:
-        best = max(rows, key=lambda row: len(pairs[row] & left))
+    uncovered, first = set().union(*pairs.values()), list[tuple[int, ...]]()
+    while uncovered:
+        best = max(rows, key=lambda row: len(pairs[row] & uncovered))
         first.append(best)
-        left -= pairs[best]
+        uncovered -= pairs[best]
 
     def values(row: tuple[int, ...]) -> tuple[Any, ...]:
-        return tuple(factor[place] for factor, place in zip(factors, row, strict=True))
+        return tuple(factor[index] for factor, index in zip(factors, row, strict=True))
 
     return tiers([values(row) for row in first], [values(row) for row in rows if row not in first])
 
 
 def train_ranks(job: JobSpec) -> None:
-    """What one rank of the job does."""
+    """The work of one rank of the job."""
     from understudy.agent.heartbeat import HeartbeatWriter
     from understudy.agent.surroundings import Surroundings
     from understudy.agent.training import train
@@ -123,7 +123,7 @@ TRAINED: dict[str, JobSpec] = {}
 
 
 def train_alone(ranks: Ranks, job: JobSpec) -> None:
-    """Train in one process what others are compared with; a configuration that was trained before is copied."""
+    """Train in one process, as the reference of others; a configuration that was trained before is copied."""
     configuration = repr(replace(job, folder="", logs=""))
     if configuration not in TRAINED:
         ranks.run(1, train_ranks, job)

@@ -32,8 +32,8 @@ def nearest(numbers: Any, signed: bool) -> Any:
     ]
     levels = np.concatenate([[0, 1], *decades, *(-decade for decade in decades if signed)])
     assert len(levels) == 256
-    found = np.empty_like(numbers)
-    for row, rounded in zip(numbers, found, strict=True):
+    decoded = np.empty_like(numbers)
+    for row, rounded in zip(numbers, decoded, strict=True):
         for first in range(0, len(row), 256):
             block = row[first : first + 256]
             scale = np.abs(block).max() or 1.0
@@ -42,7 +42,7 @@ def nearest(numbers: Any, signed: bool) -> Any:
             if not signed:
                 picked[(picked == 0) & (shares > 0)] = np.sort(levels)[1]
             rounded[first : first + 256] = picked * scale
-    return found
+    return decoded
 
 
 @pytest.mark.parametrize("at_a_time", [2**22, 700])
@@ -61,10 +61,10 @@ def test_a_step_is_the_papers_with_moments_that_were_rounded(at_a_time: int, mon
         weights = weights * (1 - 0.1 / step * 0.5)
         first, second = 0.8 * first + 0.2 * gradient, 0.9 * second + 0.1 * gradient**2
         weights -= 0.1 / step * first / (1 - 0.8**step) / (np.sqrt(second / (1 - 0.9**step)) + 1e-8)
-        found = net.weight.detach().double().numpy()
+        trained = net.weight.detach().double().numpy()
         # A number in the middle of two levels may go either way.
-        assert (np.abs(found - weights) > 1e-5).mean() < 0.01
-        weights = found.copy()
+        assert (np.abs(trained - weights) > 1e-5).mean() < 0.01
+        weights = trained.copy()
         first, second = nearest(first, signed=True), nearest(second, signed=False)
 
 

@@ -1,4 +1,4 @@
-"""The moving average of weights: against numpy, under every strategy, through checkpoints, and as what is validated."""
+"""The moving average of weights: against numpy, under every strategy, through checkpoints, and in validation."""
 
 import json
 import shutil
@@ -18,8 +18,8 @@ from understudy.train.averages import Averages
 
 def test_it_is_the_sum_that_decays() -> None:
     weight = nn.Parameter(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
-    chosen = torch.optim.SGD([weight], lr=0.1)
-    averages, expected = Averages(chosen, 0.6), weight.detach().numpy().astype(np.float64)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    averages, expected = Averages(optimizer, 0.6), weight.detach().numpy().astype(np.float64)
     for step in range(12):
         with torch.no_grad():
             weight.mul_(0.9).add_(0.1 * step)
@@ -39,8 +39,8 @@ WAYS: list[tuple[Any, int]] = [("ddp", 2), ("fsdp", 2), ({"dp_shard": 2, "tp": 2
 @pytest.mark.parametrize(
     ("strategy", "processes", "keep_best"),
     tiers(
-        [(*way, place % 2 == 0) for place, way in enumerate(WAYS)],
-        [(*way, place % 2 == 1) for place, way in enumerate(WAYS)],
+        [(*case, number % 2 == 0) for number, case in enumerate(WAYS)],
+        [(*case, number % 2 == 1) for number, case in enumerate(WAYS)],
     ),
 )
 def test_it_is_what_is_validated_and_kept_under_every_strategy(
@@ -52,16 +52,16 @@ def test_it_is_what_is_validated_and_kept_under_every_strategy(
     spread = jobs.spec(tmp_path / "spread", text_examples, jobs.LLAMA, processes, train={**train, "strategy": strategy})
     for job, count in ((alone, 1), (plain, 1), (spread, processes)):
         ranks.run(count, train_ranks, job)
-    found, expected, other = (
+    averaged, expected, without_average = (
         [
             (point["loss"], point.get("validation_loss", 0.0))
             for point in json.loads((job.output / "history.json").read_text())
         ]
         for job in (spread, alone, plain)
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert [loss for loss, _ in expected] == [loss for loss, _ in other], "it changes no step"
-    assert expected[-1][1] != other[-1][1]
+    np.testing.assert_allclose(averaged, expected, rtol=1e-5)
+    assert [loss for loss, _ in expected] == [loss for loss, _ in without_average], "it changes no step"
+    assert expected[-1][1] != without_average[-1][1]
     for name, tensor in weights(spread).items():
         torch.testing.assert_close(tensor, weights(alone)[name], rtol=1e-3, atol=2e-4)
 

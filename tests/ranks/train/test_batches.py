@@ -29,7 +29,7 @@ MEAN, STD = 0.4, 0.2
 
 
 def first_norm(num_labels: int, num_channels: int, image_size: int) -> nn.Module:
-    """BatchNorm sees the images themselves: what it remembers follows from the data alone."""
+    """BatchNorm gets the images themselves: its statistics follow from the data alone."""
     return nn.Sequential(
         nn.BatchNorm2d(num_channels), nn.Flatten(), nn.Linear(num_channels * image_size**2, num_labels)
     )
@@ -60,8 +60,8 @@ class Blocks(nn.Module):
         hidden = self.stem(pixel_values.flatten(1))
         for block in self.blocks:
             hidden = block(hidden)
-        found: Tensor = self.head(hidden)
-        return found
+        logits: Tensor = self.head(hidden)
+        return logits
 
 
 def factory(name: str) -> dict[str, Any]:
@@ -71,12 +71,12 @@ def factory(name: str) -> dict[str, Any]:
 def nonempty_parts(order: Order, world: int, rank: int, parts: int, steps: int) -> list[Any]:
     """Examples of each part that one rank reads, by arithmetic of our own: the batch cut into world x parts."""
     width = order.batch_size // (world * parts)
-    found = []
+    own_parts = []
     for step in range(steps):
         batch = list(order.batch(step))
         cut = [batch[start : start + width] for start in range(0, order.batch_size, width)]
-        found += [part for number, part in enumerate(cut) if number % world == rank and part]
-    return found
+        own_parts += [part for number, part in enumerate(cut) if number % world == rank and part]
+    return own_parts
 
 
 def running(examples: Path, parts: list[Any]) -> tuple[float, float]:
@@ -102,12 +102,12 @@ def test_parts_that_count_nothing_do_not_move_running_means(
     train = {"strategy": strategy, "batch_size": size, "gradient_accumulation_steps": parts}
     job = jobs.spec(tmp_path, image_examples, factory("first_norm"), processes, train=train)
     ranks.run(processes, train_ranks, job)
-    found = load_weights(job)
+    weights = load_weights(job)
     read_parts = nonempty_parts(Order(45, size, 1), processes, 0, parts, 9)
     mean, variance = running(image_examples, read_parts)
-    assert found["0.num_batches_tracked"].item() == len(read_parts)
-    assert found["0.running_mean"].item() == pytest.approx(mean, rel=1e-4)
-    assert found["0.running_var"].item() == pytest.approx(variance, rel=1e-4)
+    assert weights["0.num_batches_tracked"].item() == len(read_parts)
+    assert weights["0.running_mean"].item() == pytest.approx(mean, rel=1e-4)
+    assert weights["0.running_var"].item() == pytest.approx(variance, rel=1e-4)
 
 
 def test_nor_do_they_in_a_pipeline(ranks: Any, tmp_path: Path, image_examples: Path) -> None:
@@ -115,8 +115,8 @@ def test_nor_do_they_in_a_pipeline(ranks: Any, tmp_path: Path, image_examples: P
     train = {"strategy": {"pp": 2}, "batch_size": 20, "gradient_accumulation_steps": 4}
     job = jobs.spec(tmp_path, image_examples, factory("Blocks"), 2, train=train)
     ranks.run(2, train_ranks, job)
-    found = load_weights(job)
-    assert [found[f"blocks.{block}.1.num_batches_tracked"].item() for block in (0, 1)] == [3 * (4 + 4 + 1)] * 2
+    weights = load_weights(job)
+    assert [weights[f"blocks.{block}.1.num_batches_tracked"].item() for block in (0, 1)] == [3 * (4 + 4 + 1)] * 2
 
 
 def load_weights(job: JobSpec) -> dict[str, Tensor]:
@@ -181,8 +181,8 @@ def test_a_part_of_one_example_is_refused_where_the_model_cannot_learn_from_it(
 
 def test_of_a_pipeline_that_fills_micro_batches_up_means_would_count_what_fills_them(image_examples: Path) -> None:
     blocks = FactoryModel.model_validate(factory("Blocks"))
-    whole, short = ({"batch_size": size, "gradient_accumulation_steps": 4} for size in (20, 16))
-    checked(image_examples, blocks, Degrees(pp=2), **whole)
+    full, short = ({"batch_size": size, "gradient_accumulation_steps": 4} for size in (20, 16))
+    checked(image_examples, blocks, Degrees(pp=2), **full)
     with pytest.raises(InputError, match=r"teacher\.train\.batch_size: 45 examples do not fill .* BatchNorm"):
         checked(image_examples, blocks, Degrees(pp=2), **short)
 
@@ -193,12 +193,12 @@ def test_what_the_student_cannot_learn_from_is_told_before_its_teacher_is_traine
 ) -> None:
     later = {**jobs.TRAIN, "strategy": "ddp", "batch_size": size}
     later["gradient_accumulation_steps"] = 1 if world == (1, 1) else 12  # of 48, over four processes, one each
-    others = {"student.model": factory("vectors")}
+    factories = {"student.model": factory("vectors")}
     spec = jobs.spec(
         tmp_path,
         image_examples,
         jobs.VIT,
-        later_models=others,
+        later_models=factories,
         student_train=later,
         student_world=world,
         student_objectives=[{"type": "logits"}],

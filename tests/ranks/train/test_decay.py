@@ -19,7 +19,9 @@ DECAYS = {**jobs.TRAIN["optimizer"], "learning_rate": 0.01, "weight_decay": 5.0}
 NAMED = {"optimizer": {**DECAYS, "no_decay": ["*norm*", "*.layers.0.mlp.*", "lm_head.*"]}}
 TIED = {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "tie_word_embeddings": True}}
 WAYS: list[Any] = [({"pp": 2, "dp_shard": 2}, 4), pytest.param("fsdp", 2, marks=pytest.mark.full)]
-WAYS += [pytest.param(*way, marks=pytest.mark.full) for way in ((("ddp", 2), ("pp", 2), ({"dp_shard": 2, "tp": 2}, 4)))]
+WAYS += [
+    pytest.param(*case, marks=pytest.mark.full) for case in ((("ddp", 2), ("pp", 2), ({"dp_shard": 2, "tp": 2}, 4)))
+]
 
 
 def trained_by_hand() -> None:
@@ -30,25 +32,32 @@ def trained_by_hand() -> None:
     ours, objective = network("gpt2"), nn.Linear(2, 2)
     theirs = copy.deepcopy(ours)
     patterns = ["*.bias", "*ln_f.weight", "lm_head.weight", "objective.weight"]
-    named = exempt(ours, objective, patterns, "here")
+    without_decay = exempt(ours, objective, patterns, "here")
     torch.distributed.destroy_process_group()
-    assert id(objective.weight) in named
-    assert id(objective.bias) in named
-    optimizer = build_optimizer(list(ours.parameters()), Optimizer(weight_decay=0.5, learning_rate=0.01), named)
+    assert id(objective.weight) in without_decay
+    assert id(objective.bias) in without_decay
+    optimizer = build_optimizer(list(ours.parameters()), Optimizer(weight_decay=0.5, learning_rate=0.01), without_decay)
     # The table of tokens is the head's weight too; the blocks' norms decay.
-    spared = [p for n, p in theirs.named_parameters() if n.endswith((".bias", "ln_f.weight", "wte.weight"))]
-    rest = [p for n, p in theirs.named_parameters() if not n.endswith((".bias", "ln_f.weight", "wte.weight"))]
-    groups = [{"params": rest, "weight_decay": 0.5}, {"params": spared, "weight_decay": 0.0}]
+    reference_without_decay = [
+        p for n, p in theirs.named_parameters() if n.endswith((".bias", "ln_f.weight", "wte.weight"))
+    ]
+    reference_decayed = [
+        p for n, p in theirs.named_parameters() if not n.endswith((".bias", "ln_f.weight", "wte.weight"))
+    ]
+    groups = [
+        {"params": reference_decayed, "weight_decay": 0.5},
+        {"params": reference_without_decay, "weight_decay": 0.0},
+    ]
     reference = torch.optim.AdamW(groups, lr=0.01)
     random = torch.Generator().manual_seed(1)
     for _ in range(5):
-        for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        for own, reference_weight in zip(ours.parameters(), theirs.parameters(), strict=True):
             own.grad = torch.randn(own.shape, generator=random)
-            other.grad = own.grad.clone()
+            reference_weight.grad = own.grad.clone()
         optimizer.step()
         reference.step()
-    for (name, own), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-6, atol=1e-7, msg=name)
+    for (name, own), reference_weight in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(own, reference_weight, rtol=1e-6, atol=1e-7, msg=name)
 
 
 def test_it_is_adamw_with_two_groups(ranks: Any) -> None:
@@ -59,7 +68,7 @@ def test_it_is_adamw_with_two_groups(ranks: Any) -> None:
 def test_the_same_parameters_decay_under_every_strategy(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int
 ) -> None:
-    """One pattern names what the first stage alone has, another the second name of a weight that two stages share."""
+    """One pattern matches only in the first stage, another the second name of a weight that two stages share."""
     train = {**NAMED, "gradient_accumulation_steps": 2}
     alone = jobs.spec(tmp_path / "alone", text_examples, TIED, train=train)
     other = jobs.spec(tmp_path / "other", text_examples, TIED, train={**train, "optimizer": DECAYS})

@@ -36,7 +36,7 @@ MODELS = {
 OFTEN_READ = {"llama", "gpt2", "qwen2"}
 
 
-def made(examples: Path, model: dict[str, Any]) -> TextModel:
+def built_model(examples: Path, model: dict[str, Any]) -> TextModel:
     found = build_model(describe(section(model), read_facts(examples), "teacher.model")).eval()
     draw_weights(found.get_submodule("net"), 1)
     assert isinstance(found, TextModel)
@@ -44,9 +44,9 @@ def made(examples: Path, model: dict[str, Any]) -> TextModel:
 
 
 def packed(examples: Path) -> PackedExamples:
-    found = open_split(examples, "train")
-    assert isinstance(found, PackedExamples)
-    return found
+    train_split = open_split(examples, "train")
+    assert isinstance(train_split, PackedExamples)
+    return train_split
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,21 @@ def packed(examples: Path) -> PackedExamples:
 )
 @torch.no_grad()
 def test_a_document_is_what_it_is_alone(packed_examples: Path, name: str) -> None:
-    """To rounding what it is in a sequence of its own, and to the bit what it is beside another document."""
-    split, model = packed(packed_examples), made(packed_examples, MODELS[name])
+    """Up to rounding as in a sequence of its own, and to the bit as beside another document."""
+    split, model = packed(packed_examples), built_model(packed_examples, MODELS[name])
     indices = np.arange(len(split))
     inputs, positions = split.batch(indices)[0], split.positions(indices)
     logits = model(inputs, positions=positions).logits
     document = (positions == 0).cumsum(1)
     assert int(document.max()) > 2
     for number in range(1, 4):
-        own = document == number
-        changed = torch.where(own, inputs, (inputs + 1) % 50)
-        assert torch.equal(model(changed, positions=positions).logits[own], logits[own])
+        is_own = document == number
+        changed = torch.where(is_own, inputs, (inputs + 1) % 50)
+        assert torch.equal(model(changed, positions=positions).logits[is_own], logits[is_own])
         for row in range(0, len(inputs), 12):
-            if own[row].any():
-                alone = model(inputs[row, own[row]][None]).logits[0]
-                torch.testing.assert_close(logits[row, own[row]], alone, rtol=0, atol=1e-6)
+            if is_own[row].any():
+                alone = model(inputs[row, is_own[row]][None]).logits[0]
+                torch.testing.assert_close(logits[row, is_own[row]], alone, rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
@@ -90,7 +90,7 @@ def test_a_step_learns_from_each_document_alone(ranks: Any, tmp_path: Path, pack
     """
     job = jobs.spec(tmp_path, packed_examples, jobs.LLAMA, train={"steps": 1, "batch_size": 128, "schedule": NO_WARMUP})
     ranks.run(1, train_ranks, job)
-    model = made(packed_examples, jobs.LLAMA)
+    model = built_model(packed_examples, jobs.LLAMA)
     assert curve(job)[0]["loss"] == pytest.approx(one_by_one(packed_examples, "train", model), rel=1e-5)
 
 
@@ -114,7 +114,7 @@ RARER: list[tuple[Any, int]] = [
 
 @pytest.fixture(scope="module")
 def taught(ranks: Any, tmp_path_factory: pytest.TempPathFactory, packed_examples: Path) -> tuple[Any, dict[str, Any]]:
-    """A student that one process trains, and what it is told besides its settings."""
+    """A student that one process trains, and the arguments besides its settings."""
     folder = tmp_path_factory.mktemp("taught")
     teacher = jobs.spec(folder / "teacher", packed_examples, GPT)
     ranks.run(1, train_ranks, teacher)
@@ -133,26 +133,26 @@ def test_every_strategy_keeps_documents_apart(
     spread = jobs.spec(tmp_path, packed_examples, FOUR_HEADS, processes, train=train, **changes)
     ranks.run(processes, train_ranks, spread)
     assert_same_training(spread, alone)
-    found, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    losses, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def test_validation_is_what_documents_lose_one_by_one(
     packed_examples: Path, taught: tuple[Any, dict[str, Any]]
 ) -> None:
     alone, _ = taught
-    model = made(packed_examples, FOUR_HEADS)
+    model = built_model(packed_examples, FOUR_HEADS)
     model.net.load_state_dict(load_file(alone.output / "model.safetensors"))
     expected = one_by_one(packed_examples, "validation", model)
     assert curve(alone)[-1]["validation_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_teacher_sees_the_documents_that_the_student_sees(ranks: Any, tmp_path: Path, packed_examples: Path) -> None:
-    """A student that starts as its teacher has nothing to learn from what that says of the same documents."""
+    """A student that starts as its teacher has nothing to learn from its logits of the same documents."""
     teacher = jobs.spec(tmp_path / "teacher", packed_examples, jobs.LLAMA)
     ranks.run(1, train_ranks, teacher)
-    given: dict[str, Any] = {"teacher": str(teacher.output), "initial": str(teacher.output)}
-    job = jobs.spec(tmp_path / "job", packed_examples, jobs.LLAMA, objectives=DISTILL[1:], **given)
+    start: dict[str, Any] = {"teacher": str(teacher.output), "initial": str(teacher.output)}
+    job = jobs.spec(tmp_path / "job", packed_examples, jobs.LLAMA, objectives=DISTILL[1:], **start)
     ranks.run(1, train_ranks, job)
     assert curve(job)[0]["loss"] == pytest.approx(0, abs=1e-6)
 
@@ -166,7 +166,7 @@ NO_POSITIONS = "BloomForCausalLM takes no position_ids, so it cannot be told whe
 
 
 @pytest.mark.parametrize(
-    ("model", "strategy", "said"),
+    ("model", "strategy", "message"),
     [
         (jobs.BERT, "single", f"teacher.model: {SEES_ALL}"),
         (BLOOM, "single", f"teacher.model: {NO_POSITIONS}"),
@@ -175,13 +175,13 @@ NO_POSITIONS = "BloomForCausalLM takes no position_ids, so it cannot be told whe
     ],
 )
 def test_a_model_that_sees_other_documents_is_refused(
-    ranks: Any, tmp_path: Path, packed_examples: Path, model: dict[str, Any], strategy: Any, said: str
+    ranks: Any, tmp_path: Path, packed_examples: Path, model: dict[str, Any], strategy: Any, message: str
 ) -> None:
     processes = 1 if strategy == "single" else 2
     train = {"strategy": strategy, "gradient_accumulation_steps": 2}
     job = jobs.spec(tmp_path, packed_examples, model, processes, train=train)
     for words in ranks.run(processes, refusal, job):
-        assert words.startswith(said)
+        assert words.startswith(message)
         assert "leave out data.text.packing" in words
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts are spread as other models are, but for what splits an expert."""
+"""Mixtures of experts are spread as other models are, except that no expert is split."""
 
 from pathlib import Path
 from typing import Any

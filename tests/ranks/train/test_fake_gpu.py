@@ -1,4 +1,4 @@
-"""What a GPU computes of a training step, where none is: torch's FakeTensors refuse operands on different devices.
+"""A training step on a GPU that does not exist: torch's FakeTensors refuse operands on different devices.
 
 torch's backward pass asks for the driver. But of a loss in pieces the last layer's gradients are found going forward.
 """
@@ -60,13 +60,15 @@ def test_all_operands_of_a_step_are_on_the_gpu(
     job = planned(llama(2), llama(3) if taught else None)
     with FakeTensorMode(allow_non_fake_inputs=True):
         student = on_gpu(job.model)
-        teachers = [ModelTeacher(on_gpu(each), frozenset()) for each in job.teachers.values()]
-        learned = objective(job.settings.objectives, Context(job.train, seed=0))
+        teachers = [ModelTeacher(on_gpu(description), frozenset()) for description in job.teachers.values()]
+        student_objective = objective(job.settings.objectives, Context(job.train, seed=0))
         inputs, labels = (tensor.to(GPU) for tensor in job.examples.batch(np.zeros(2, dtype=np.int64)))
         with autocast(spread.precision, GPU):
             batch = Batch(inputs, labels)
-            known = [teacher.states(batch) for teacher in teachers]
-            loss = student(inputs, reduce=lambda states: loss_in_pieces(learned, states, known, batch))
+            teacher_states = [teacher.states(batch) for teacher in teachers]
+            loss = student(
+                inputs, reduce=lambda states: loss_in_pieces(student_objective, states, teacher_states, batch)
+            )
     saved = [tensor for tensor in loss.grad_fn.saved_tensors if isinstance(tensor, Tensor)]
     assert len(saved) == 2
     assert {tensor.device for tensor in (loss, *saved)} == {GPU}

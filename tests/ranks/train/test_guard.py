@@ -22,13 +22,13 @@ from understudy.jobs.specification import JobSpec
 
 STEPS = {"steps": 24, "checkpoint_every": 4, "guard": {"spike": 2.0, "rollback_after": 3}}
 HURT: Mapping[int, float] = {5: math.nan, 14: 5.0}
-"""What the losses are multiplied by of steps, counted from 0 in the order of the data."""
+"""Factors of losses by step, counted from 0 in the order of the data."""
 ROW: Mapping[int, float] = {5: math.nan, 14: 5.0, 15: math.inf, 16: 5.0}
 WAYS: list[tuple[Any, int, int | None]] = [("fsdp", 2, None), ({"pp": 2, "dp_shard": 2}, 4, 1)]
 RARER: list[tuple[Any, int, int | None]] = [("ddp", 2, None), ("zero2", 2, None), ({"dp_shard": 2, "tp": 2}, 4, None)]
 RARER += [("ddp", 2, 1), ("fsdp", 2, 1), ({"dp_shard": 2, "tp": 2}, 4, 1), ({"pp": 2, "dp_shard": 2}, 4, None)]
 RARER += [({"dp_shard": 2, "cp": 2}, 4, 1)]
-ALL = [*WAYS, *(pytest.param(*way, marks=pytest.mark.full) for way in RARER)]
+ALL = [*WAYS, *(pytest.param(*case, marks=pytest.mark.full) for case in RARER)]
 FOUR_HEADS = {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "num_key_value_heads": 4}}
 
 
@@ -39,19 +39,19 @@ def hurt(factors: Mapping[int, float], rank: int | None) -> Iterator[None]:
     from understudy.train.learning import Learner, Whole
     from understudy.train.pipelined import Pipelined
 
-    read, at = Order.batch, [0]
+    read, position = Order.batch, [0]
 
     def batch(order: Order, step: int) -> Any:
-        at[0] = step
+        position[0] = step
         return read(order, step)
 
     def times(gradients: Any) -> Any:
         def changed(learner: Any, *args: Any) -> Any:
-            loss, factor = gradients(learner, *args), factors.get(at[0], 1.0)
+            loss, factor = gradients(learner, *args), factors.get(position[0], 1.0)
             if factor == 1.0 or rank not in (None, torch.distributed.get_rank()):
                 return loss
-            held = learner._held if isinstance(learner, Pipelined) else learner._model
-            for parameter in held.parameters():
+            model = learner._held if isinstance(learner, Pipelined) else learner._model
+            for parameter in model.parameters():
                 if parameter.grad is not None:
                     parameter.grad.mul_(factor)
             return loss * factor
@@ -99,20 +99,20 @@ def train_without(job: JobSpec, steps: list[int]) -> None:
     from understudy.train.averages import Averages
     from understudy.train.optimizers import ShardedAdamW
 
-    step, update, at = ShardedAdamW.step, Averages.update, [-2]  # the first one makes the optimiser's state
+    step, update, step_index = ShardedAdamW.step, Averages.update, [-2]  # the first one makes the optimiser's state
 
-    def counted(chosen: ShardedAdamW) -> None:
-        at[0] += 1
-        if at[0] not in steps:
-            step(chosen)
+    def counted(optimizer: ShardedAdamW) -> None:
+        step_index[0] += 1
+        if step_index[0] not in steps:
+            step(optimizer)
 
-    def taken(averages: Averages, number: int) -> None:
+    def count_update(averages: Averages, number: int) -> None:
         if number not in steps:
             update(averages, number)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ShardedAdamW, "step", counted)
-        patch.setattr(Averages, "update", taken)
+        patch.setattr(Averages, "update", count_update)
         train_ranks(job)
 
 
@@ -128,7 +128,7 @@ def test_without_a_reason_it_changes_no_bit(ranks: Any, tmp_path: Path, image_ex
 def test_every_strategy_skips_and_goes_back_alike(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, rank: int | None
 ) -> None:
-    """What is not a number on one rank alone is skipped by all."""
+    """A NaN on one rank alone is skipped by all."""
     factors = ROW if rank is None else dict.fromkeys(ROW, math.nan)
     train = {**STEPS, "gradient_accumulation_steps": 2}
     alone = jobs.spec(tmp_path / "alone", text_examples, FOUR_HEADS, train=train)
@@ -138,8 +138,8 @@ def test_every_strategy_skips_and_goes_back_alike(
     assert skipped(spread) == skipped(alone) == {6: 1}
     assert [point["step"] for point in curve(spread) if point.get("passed_over") == 5] == [13]
     for name in ("loss", "grad_norm"):
-        found, expected = ([p[name] for p in curve(job) if "skipped" not in p] for job in (spread, alone))
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        losses, expected = ([p[name] for p in curve(job) if "skipped" not in p] for job in (spread, alone))
+        np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
     for name, tensor in weights(spread).items():
         torch.testing.assert_close(tensor, weights(alone)[name], rtol=1e-3, atol=2e-4)
 
@@ -164,15 +164,17 @@ def train_further_on(job: JobSpec, start: int, passed: int, left_out: list[int])
 
 
 KILLED = [("single", 1, 12)]
-RARELY = [("single", 1, kept) for kept in (0, 8, 16)] + [("fsdp", 2, kept) for kept in (0, 12, 16, 20)]
+RARELY = [("single", 1, checkpoint) for checkpoint in (0, 8, 16)] + [
+    ("fsdp", 2, checkpoint) for checkpoint in (0, 12, 16, 20)
+]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "processes", "kept"),
-    [*KILLED, *(pytest.param(*way, marks=pytest.mark.full) for way in RARELY)],
+    ("strategy", "processes", "checkpoint"),
+    [*KILLED, *(pytest.param(*case, marks=pytest.mark.full) for case in RARELY)],
 )
 def test_a_killed_training_skips_and_goes_back_as_one_that_never_stopped(
-    ranks: Any, tmp_path: Path, image_examples: Path, strategy: str, processes: int, kept: int
+    ranks: Any, tmp_path: Path, image_examples: Path, strategy: str, processes: int, checkpoint: int
 ) -> None:
     """Killed before anything was skipped, before the checkpoint that it goes back to, just after it, and later."""
     job = jobs.spec(tmp_path, image_examples, jobs.VIT, processes, train={**STEPS, "strategy": strategy})
@@ -180,7 +182,7 @@ def test_a_killed_training_skips_and_goes_back_as_one_that_never_stopped(
     unbroken = files(job)
     shutil.rmtree(job.output)
     shutil.rmtree(tmp_path / "checkpoints")
-    ranks.run(processes, train_until, job, ROW, kept)
+    ranks.run(processes, train_until, job, ROW, checkpoint)
     ranks.run(processes, train_hurt, job, ROW)
     assert files(job) == unbroken
 
@@ -191,9 +193,9 @@ def train_until(job: JobSpec, factors: Mapping[int, float], step: int) -> None:
 
     save = Checkpoints.save
 
-    def last(checkpoints: Checkpoints, at: int, progress: str) -> None:
-        save(checkpoints, at, progress)
-        if at == step:
+    def last(checkpoints: Checkpoints, saved_step: int, progress: str) -> None:
+        save(checkpoints, saved_step, progress)
+        if saved_step == step:
             checkpoints.finish()
             raise KeyboardInterrupt
 
@@ -209,8 +211,8 @@ def test_where_going_back_does_not_help_it_fails(ranks: Any, tmp_path: Path, ima
     ranks.run(1, train_hurt, helped, dict.fromkeys(range(14, 23), math.nan))
     assert [point["passed_over"] for point in curve(helped) if "passed_over" in point] == [11]
     job = jobs.spec(tmp_path / "job", image_examples, jobs.VIT, train=STEPS)
-    said = ranks.run(1, failure, job, dict.fromkeys(range(14, 26), math.nan))[0]
-    assert said.startswith(
+    error = ranks.run(1, failure, job, dict.fromkeys(range(14, 26), math.nan))[0]
+    assert error.startswith(
         "at step 15, 3 in a row were skipped (its loss is nan), and training went back to step 12 3 times already."
     )
 
@@ -225,14 +227,14 @@ def failure(job: JobSpec, factors: Mapping[int, float]) -> str:
 def test_a_training_that_is_stopped_while_it_skips_goes_on_from_before(
     ranks: Any, tmp_path: Path, image_examples: Path
 ) -> None:
-    whole = jobs.spec(tmp_path / "whole", image_examples, jobs.VIT, train=STEPS)
-    ranks.run(1, train_hurt, whole, ROW)
+    uninterrupted = jobs.spec(tmp_path / "whole", image_examples, jobs.VIT, train=STEPS)
+    ranks.run(1, train_hurt, uninterrupted, ROW)
     job = jobs.spec(tmp_path / "job", image_examples, jobs.VIT, train=STEPS)
     assert ranks.run(1, stopped, job, ROW, 16) == [
         "stopped at step 16 of 24, at a checkpoint of step 12, since steps are being skipped"
     ]
     ranks.run(1, train_hurt, job, ROW)
-    assert files(job) == files(whole)
+    assert files(job) == files(uninterrupted)
 
 
 def stopped(job: JobSpec, factors: Mapping[int, float], step: int) -> str:
@@ -283,23 +285,23 @@ def train_on_no_numbers(job: JobSpec, step: int) -> None:
 
     part = loop._part
 
-    def shown(training: Any, position: int, *args: Any) -> Part:
-        found = part(training, position, *args)
-        return found._replace(inputs=found.inputs * math.nan) if position == step else found
+    def recorded_part(training: Any, position: int, *args: Any) -> Part:
+        batch_part = part(training, position, *args)
+        return batch_part._replace(inputs=batch_part.inputs * math.nan) if position == step else batch_part
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_part", shown)
+        patch.setattr(loop, "_part", recorded_part)
         train_ranks(job)
 
 
 def test_a_spike_is_told_by_the_median_of_the_losses_that_were_taken(ranks: Any) -> None:
     random = np.random.default_rng(0)
     losses = (random.lognormal(0.0, 0.5, 200) * np.linspace(3, 1, 200)).tolist()
-    taken: list[float] = []
+    accepted: list[float] = []
     expected = []
     for loss in losses:
-        expected.append(len(taken) < 10 or loss <= 2.0 * float(np.median(taken[-50:])))
-        taken += [loss] if expected[-1] else []
+        expected.append(len(accepted) < 10 or loss <= 2.0 * float(np.median(accepted[-50:])))
+        accepted += [loss] if expected[-1] else []
     assert 0 < expected.count(False) < 60
     assert ranks.run(1, decisions, losses, 2.0) == [expected]
     assert ranks.run(1, decisions, losses, None) == [[True] * 200]

@@ -113,7 +113,7 @@ def test_it_goes_on_from_its_checkpoint_bit_for_bit(
 
 
 class Plain(nn.Module):
-    """Logits and nothing else, whatever is requested."""
+    """Logits and nothing else, for every request."""
 
     def __init__(self, num_labels: int) -> None:
         super().__init__()

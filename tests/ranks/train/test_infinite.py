@@ -1,4 +1,4 @@
-"""A student that forbids what its teacher or the labels allow: its loss is infinite, and that is said in words."""
+"""A student with a logit of minus infinity where its teacher or labels have none: the error explains the loss."""
 
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,9 @@ def test_an_infinite_loss_is_said_in_words(ranks: Any, tmp_path: Path, image_exa
     changes: dict[str, Any] = {"teacher": str(teacher.output), "objectives": DISTILL, "teacher_model": jobs.VIT}
     model = {"factory": f"{__name__}:Forbids", "kwargs": {}}
     job = jobs.spec(tmp_path / "student", image_examples, model, train={"guard": guard} if guard else {}, **changes)
-    said = ranks.run(1, failure, job)[0]
-    assert "infinite at step " in said or "its loss is inf" in said
-    assert "minus infinity for a label, or for an output that its teacher gives a probability above 0" in said
+    error = ranks.run(1, failure, job)[0]
+    assert "infinite at step " in error or "its loss is inf" in error
+    assert "minus infinity for a label, or for an output that its teacher gives a probability above 0" in error
 
 
 def failure(job: JobSpec) -> str:

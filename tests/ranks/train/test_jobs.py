@@ -14,6 +14,6 @@ def test_each_two_values_of_two_factors_meet_in_a_row_that_always_runs(sizes: li
     rows: list[Any] = matrix(*(range(size) for size in sizes))
     always = [row for row in rows if type(row) is tuple]  # a row marked full is a named one
     assert sorted([*always, *(row.values for row in rows if row not in always)]) == sorted(product(*map(range, sizes)))
-    for one, other in combinations(range(len(sizes)), 2):
-        met = {(row[one], row[other]) for row in always}
-        assert met == set(product(range(sizes[one]), range(sizes[other])))
+    for first, second in combinations(range(len(sizes)), 2):
+        met = {(row[first], row[second]) for row in always}
+        assert met == set(product(range(sizes[first]), range(sizes[second])))

@@ -37,15 +37,15 @@ STILL = {
 """A training whose only step changes no bit."""
 
 
-def copied(state: dict[str, Tensor], blocks: str, chosen: list[int]) -> dict[str, Tensor]:
-    """A teacher's state with only the chosen blocks, counted from 0, renumbered: what a script would do."""
+def copied(state: dict[str, Tensor], blocks: str, layers: list[int]) -> dict[str, Tensor]:
+    """A teacher's state with only the chosen blocks, counted from 0, renumbered, as a script would do."""
     outside = {name: tensor for name, tensor in state.items() if not name.startswith(f"{blocks}.")}
-    for number, layer in enumerate(chosen):
-        inside = f"{blocks}.{layer}."
+    for number, layer in enumerate(layers):
+        prefix = f"{blocks}.{layer}."
         outside |= {
-            f"{blocks}.{number}.{name.removeprefix(inside)}": tensor
+            f"{blocks}.{number}.{name.removeprefix(prefix)}": tensor
             for name, tensor in state.items()
-            if name.startswith(inside)
+            if name.startswith(prefix)
         }
     return outside
 
@@ -72,20 +72,20 @@ def saved(folder: Path, name: str, depth: int) -> Path:
 
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize(
-    ("layers", "depth", "chosen"),
+    ("layers", "depth", "kept_layers"),
     [("uniform", 2, [1, 3]), ("uniform", 3, [1, 2, 3]), ("last", 3, [1, 2, 3]), ("last", 1, [3]), ((4, 1), 2, [3, 0])],
 )
 def test_each_tensor_is_that_of_the_teachers_layer(
-    tmp_path: Path, name: str, layers: Any, depth: int, chosen: list[int]
+    tmp_path: Path, name: str, layers: Any, depth: int, kept_layers: list[int]
 ) -> None:
     folder = saved(tmp_path / "teacher", name, 4)
-    own = described(name, depth)
-    model = empty_model(own)
+    student = described(name, depth)
+    model = empty_model(student)
     sources = start_sources(model, SavedLayers(str(folder), Start(teacher="t", layers=layers)), "student")
     read_weights(model, folder, CPU, sources=sources)
-    built = build_model(own)
+    built = build_model(student)
     expected = built.get_submodule("net")
-    state = copied(load_file(folder / WEIGHTS), BLOCKS[name], chosen)
+    state = copied(load_file(folder / WEIGHTS), BLOCKS[name], kept_layers)
     missing, unexpected = expected.load_state_dict(state, strict=False)
     assert (set(missing), unexpected) == ({tie.removeprefix("net.") for tie in tied_weights(built)}, [])
     tensors = {**dict(expected.named_parameters()), **dict(expected.named_buffers())}
@@ -181,10 +181,10 @@ def test_each_strategy_starts_from_the_same_bits(
     )
     ranks.run(processes, train_ranks, job)
     state = copied(load_file(teacher.output / WEIGHTS), LISTS[task], [1, 3])
-    found = {key: tensor for file in job.output.glob("*.safetensors") for key, tensor in load_file(file).items()}
-    assert found.keys() == state.keys()
+    tensors = {key: tensor for file in job.output.glob("*.safetensors") for key, tensor in load_file(file).items()}
+    assert tensors.keys() == state.keys()
     moving = re.compile(r".*running_(mean|var)|.*num_batches_tracked")  # the step's batch counts in them
-    assert all(torch.equal(found[key], tensor) for key, tensor in state.items() if not moving.fullmatch(key))
+    assert all(torch.equal(tensors[key], tensor) for key, tensor in state.items() if not moving.fullmatch(key))
 
 
 FIX = "give student.model the type and sizes of teacher, all but the number of layers, or remove start"

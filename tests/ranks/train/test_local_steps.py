@@ -71,18 +71,20 @@ def by_hand(examples: str, train: dict[str, Any], seed: int, replicas: int, targ
         copies.append(module)
         adamw = train["optimizer"]["name"] == "adamw"
         inner.append(torch.optim.AdamW(groups) if adamw else torch.optim.SGD(groups, momentum=0.9))
-    *copies, whole = copies
+    *copies, synchronised = copies
     diloco = train["diloco"]
-    outer = torch.optim.SGD(whole.parameters(), lr=diloco["learning_rate"], momentum=diloco["momentum"], nesterov=True)
+    outer = torch.optim.SGD(
+        synchronised.parameters(), lr=diloco["learning_rate"], momentum=diloco["momentum"], nesterov=True
+    )
     losses = []
     for step in range(train["steps"]):
-        epoch, place = divmod(step, 3)
-        order = np.random.default_rng([seed, epoch]).permutation(45)[16 * place : 16 * (place + 1)]
+        epoch, position = divmod(step, 3)
+        order = np.random.default_rng([seed, epoch]).permutation(45)[16 * position : 16 * (position + 1)]
         turn = np.arange(len(order)) // (16 // (replicas * train["gradient_accumulation_steps"])) % replicas
-        own = [order[turn == replica] for replica in range(replicas)]
+        replica_batches = [order[turn == replica] for replica in range(replicas)]
         rate = learning_rate(step, train["steps"], train["optimizer"]["learning_rate"], Schedule(**train["schedule"]))
         total = 0.0
-        for copy, optimizer, indices in zip(copies, inner, own, strict=False):
+        for copy, optimizer, indices in zip(copies, inner, replica_batches, strict=False):
             loss = torch.nn.functional.cross_entropy(copy(images[indices]).logits, labels[indices], reduction="sum")
             loss = loss / len(order)
             optimizer.zero_grad()
@@ -94,12 +96,12 @@ def by_hand(examples: str, train: dict[str, Any], seed: int, replicas: int, targ
             total += loss.item()
         losses.append(total)
         if (step + 1) % diloco["every"] == 0 or step + 1 == train["steps"]:
-            for weight, *parts in zip(whole.parameters(), *(copy.parameters() for copy in copies), strict=True):
+            for weight, *parts in zip(synchronised.parameters(), *(copy.parameters() for copy in copies), strict=True):
                 weight.grad = sum(weight.detach() - part.detach() for part in parts) / replicas
             outer.step()
             for copy in copies:
-                copy.load_state_dict(whole.state_dict())
-    save_file({name.removeprefix("net."): tensor for name, tensor in whole.state_dict().items()}, target)
+                copy.load_state_dict(synchronised.state_dict())
+    save_file({name.removeprefix("net."): tensor for name, tensor in synchronised.state_dict().items()}, target)
     return losses
 
 

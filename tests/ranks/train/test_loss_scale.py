@@ -19,7 +19,7 @@ from understudy.jobs.specification import JobSpec
 HALF = {"precision": "fp16"}
 RARER: list[tuple[Any, int]] = [("zero1", 2), ("tp", 2), ("cp", 2), ({"dp_shard": 2, "tp": 2}, 4)]
 WAYS = [("single", 1), ("ddp", 2), ("fsdp", 2), ("pp", 2)]
-ALL = [*WAYS, *(pytest.param(*way, marks=pytest.mark.full) for way in RARER)]
+ALL = [*WAYS, *(pytest.param(*case, marks=pytest.mark.full) for case in RARER)]
 
 
 def test_it_follows_overflows_as_torchs_scaler_does(ranks: Any) -> None:
@@ -36,8 +36,8 @@ def scales(finite: list[bool]) -> tuple[list[float], list[float]]:
     torch.distributed.init_process_group("gloo")
     theirs = torch.amp.GradScaler("cpu", growth_interval=5)
     weight = torch.nn.Parameter(torch.ones(1))
-    chosen = torch.optim.SGD([weight], lr=0.0)
-    found: tuple[list[float], list[float]] = ([], [])
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    history: tuple[list[float], list[float]] = ([], [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loss_scale, "GROWS_AFTER", 5)
         patch.setattr(loss_scale, "LEAST", 0.0)
@@ -45,13 +45,13 @@ def scales(finite: list[bool]) -> tuple[list[float], list[float]]:
         for fits in finite:
             theirs.scale(weight.sum()).backward()
             weight.grad = torch.ones(1) if fits else torch.full((1,), torch.inf)
-            theirs.step(chosen)
+            theirs.step(optimizer)
             theirs.update()
             assert ours.allows(torch.tensor(1.0 if fits else torch.inf)) is fits
-            found[0].append(ours.value)
-            found[1].append(theirs.get_scale())
+            history[0].append(ours.value)
+            history[1].append(theirs.get_scale())
     torch.distributed.destroy_process_group()
-    return found
+    return history
 
 
 @pytest.mark.parametrize(("strategy", "processes"), ALL)

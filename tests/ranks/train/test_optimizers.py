@@ -47,20 +47,20 @@ def test_a_warm_up_may_be_a_share_of_all_steps() -> None:
 @unhurried
 @given(schedules())
 def test_the_rate_rises_to_its_peak_and_never_rises_again(case: tuple[int, float, dict[str, Any]]) -> None:
-    found, warmup = rates(*case), case[2]["warmup"]
-    assert all(before < after for before, after in pairwise(found[:warmup]))
-    assert all(before >= after - 1e-12 for before, after in pairwise(found[warmup:]))
-    assert max(found) == pytest.approx(case[1])
-    assert found[warmup] == pytest.approx(case[1])
+    actual, warmup = rates(*case), case[2]["warmup"]
+    assert all(before < after for before, after in pairwise(actual[:warmup]))
+    assert all(before >= after - 1e-12 for before, after in pairwise(actual[warmup:]))
+    assert max(actual) == pytest.approx(case[1])
+    assert actual[warmup] == pytest.approx(case[1])
 
 
 @unhurried
 @given(schedules())
 def test_the_rate_stays_between_the_final_one_and_the_peak(case: tuple[int, float, dict[str, Any]]) -> None:
     _, peak, schedule = case
-    found = rates(*case)
-    assert all(0 < rate <= peak * (1 + 1e-12) for rate in found[: schedule["warmup"] + 1])
-    assert all(rate >= schedule["final"] * peak * (1 - 1e-12) for rate in found[schedule["warmup"] :])
+    actual = rates(*case)
+    assert all(0 < rate <= peak * (1 + 1e-12) for rate in actual[: schedule["warmup"] + 1])
+    assert all(rate >= schedule["final"] * peak * (1 - 1e-12) for rate in actual[schedule["warmup"] :])
 
 
 @pytest.mark.parametrize("final", [0.0, 0.1])
@@ -77,9 +77,9 @@ def test_the_decay_is_torchs(decay: str, final: float) -> None:
         expected.append(reference.get_last_lr()[0])
         optimizer.step()
         reference.step()
-    found = rates(50, 0.3, {"warmup": 10, "decay": decay, "final": final})
-    np.testing.assert_allclose(found[10:], expected, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found[:10], 0.3 * np.arange(1, 11) / 10)
+    actual = rates(50, 0.3, {"warmup": 10, "decay": decay, "final": final})
+    np.testing.assert_allclose(actual[10:], expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(actual[:10], 0.3 * np.arange(1, 11) / 10)
 
 
 def test_rates_by_hand() -> None:
@@ -120,13 +120,13 @@ def steps_of(settings: dict[str, Any], start: Any, gradients: Any) -> list[Any]:
     """The weights of a matrix after each step."""
     net = nn.Linear(3, 2, bias=False)
     net.weight.data = torch.from_numpy(start.copy()).float()
-    optimizer, found = build_optimizer(list((net).parameters()), Optimizer(**settings)), []
+    optimizer, values = build_optimizer(list((net).parameters()), Optimizer(**settings)), []
     for step, gradient in enumerate(gradients):
         set_learning_rate(optimizer, 0.1 / (step + 1))
         net.weight.grad = torch.from_numpy(gradient.copy()).float()
         optimizer.step()
-        found.append(net.weight.detach().double().numpy().copy())
-    return found
+        values.append(net.weight.detach().double().numpy().copy())
+    return values
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def run() -> tuple[Any, Any]:
 def test_adamw_is_the_papers(run: tuple[Any, Any]) -> None:
     """Loshchilov & Hutter 2019, algorithm 2, with the decay scaled by the learning rate."""
     weights, gradients = run
-    found = steps_of(ADAMW, weights, gradients)
+    actual = steps_of(ADAMW, weights, gradients)
     first = second = np.zeros_like(weights)
     for step, gradient in enumerate(gradients):
         rate = 0.1 / (step + 1)
@@ -146,17 +146,17 @@ def test_adamw_is_the_papers(run: tuple[Any, Any]) -> None:
         first, second = 0.8 * first + 0.2 * gradient, 0.9 * second + 0.1 * gradient**2
         corrected = first / (1 - 0.8 ** (step + 1)), second / (1 - 0.9 ** (step + 1))
         weights = weights - rate * corrected[0] / (np.sqrt(corrected[1]) + 1e-8)
-        np.testing.assert_allclose(found[step], weights, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual[step], weights, rtol=1e-5, atol=1e-6)
 
 
 def test_sgd_has_momentum_and_adds_the_decay_to_the_gradient(run: tuple[Any, Any]) -> None:
     weights, gradients = run
-    found = steps_of(SGD, weights, gradients)
+    actual = steps_of(SGD, weights, gradients)
     velocity = np.zeros_like(weights)
     for step, gradient in enumerate(gradients):
         velocity = 0.7 * velocity + gradient + 0.5 * weights
         weights = weights - 0.1 / (step + 1) * velocity
-        np.testing.assert_allclose(found[step], weights, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual[step], weights, rtol=1e-5, atol=1e-6)
 
 
 def with_gradients(*values: float) -> nn.Module:
@@ -187,8 +187,8 @@ def steps_of_shards(whose: str) -> list[Any]:
     try:
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         torch.manual_seed(0)
-        whole = [torch.randn(5, 3), torch.randn(4)]
-        weights = [nn.Parameter(distribute_tensor(tensor, mesh, [Shard(0)])) for tensor in whole]
+        tensors = [torch.randn(5, 3), torch.randn(4)]
+        weights = [nn.Parameter(distribute_tensor(tensor, mesh, [Shard(0)])) for tensor in tensors]
         settings = Optimizer(**{**ADAMW, "name": "adamw"})
         theirs = {"lr": 0.1, "betas": (0.8, 0.9), "fused": True}
         groups = [
@@ -196,7 +196,7 @@ def steps_of_shards(whose: str) -> list[Any]:
         ]
         optimizer = build_optimizer(weights, settings) if whose == "ours" else torch.optim.AdamW(groups, **theirs)
         for _ in range(2):
-            for weight, tensor in zip(weights, whole, strict=True):
+            for weight, tensor in zip(weights, tensors, strict=True):
                 weight.grad = distribute_tensor(tensor.sin(), mesh, [Shard(0)])
             (clip if whose == "ours" else nn.utils.clip_grad_norm_)(weights, 0.5)
             optimizer.step()
@@ -221,7 +221,7 @@ def test_a_gradient_that_is_no_number_is_told_as_such() -> None:
 
 @pytest.mark.parametrize("settings", [ADAMW, SGD])
 def test_the_first_steps_are_those_of_an_optimiser_that_makes_its_state_late(settings: dict[str, Any]) -> None:
-    late = {
+    reference = {
         "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.5, betas=(0.8, 0.9)),
         "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.5, momentum=0.7),
     }[settings["name"]]
@@ -229,12 +229,12 @@ def test_the_first_steps_are_those_of_an_optimiser_that_makes_its_state_late(set
     ours = nn.Linear(3, 2, bias=False)
     theirs = nn.Linear(3, 2, bias=False)
     theirs.load_state_dict(ours.state_dict())
-    optimizers = build_optimizer(list((ours).parameters()), Optimizer(**settings)), late(theirs.parameters())
+    optimizers = build_optimizer(list((ours).parameters()), Optimizer(**settings)), reference(theirs.parameters())
     torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=0)
     for step in range(4):
-        for model, each in zip((ours, theirs), optimizers, strict=True):
+        for model, optimizer in zip((ours, theirs), optimizers, strict=True):
             model.weight.grad = torch.sin(torch.arange(6.0).view(2, 3) + step)
-            each.step()
+            optimizer.step()
     torch.testing.assert_close(ours.weight, theirs.weight)
 
 

@@ -1,4 +1,4 @@
-"""Every strategy trains what one process trains, and one process what a loop written by hand trains."""
+"""Every strategy has the losses of one process, and one process those of a loop written by hand."""
 
 import json
 from pathlib import Path
@@ -118,12 +118,12 @@ def test_images_are_changed_alike_under_every_strategy(
 def test_a_teacher_is_asked_about_the_images_that_the_student_sees(
     ranks: Any, tmp_path: Path, image_examples: Path
 ) -> None:
-    """A student that starts as its teacher has nothing to learn from what that says of the same images."""
+    """A student that starts as its teacher has nothing to learn from its logits of the same images."""
     teacher = jobs.spec(tmp_path / "teacher", image_examples, jobs.VIT)
     ranks.run(1, train_ranks, teacher)
-    given: dict[str, Any] = {"teacher": str(teacher.output), "initial": str(teacher.output)}
+    start: dict[str, Any] = {"teacher": str(teacher.output), "initial": str(teacher.output)}
     job = jobs.spec(
-        tmp_path / "job", image_examples, jobs.VIT, train={"augment": AUGMENT}, objectives=DISTILL[1:], **given
+        tmp_path / "job", image_examples, jobs.VIT, train={"augment": AUGMENT}, objectives=DISTILL[1:], **start
     )
     ranks.run(1, train_ranks, job)
     assert column(curve(job), "loss")[0] == pytest.approx(0, abs=1e-6)
@@ -149,7 +149,7 @@ def test_activations_that_are_computed_again_are_the_same(
 
 @pytest.mark.parametrize(
     ("strategy", "processes", "tied"),
-    tiers([(*TENSOR[0], True), (*TENSOR[1], False)], [(*way, tied) for way in TENSOR[2:] for tied in (False, True)])
+    tiers([(*TENSOR[0], True), (*TENSOR[1], False)], [(*case, tied) for case in TENSOR[2:] for tied in (False, True)])
     + tiers([], [(*TENSOR[0], False), (*TENSOR[1], True)]),
 )
 def test_split_layers_train_as_whole_ones(
@@ -168,8 +168,8 @@ CONTEXT = [
 ]
 
 
-WITHOUT_TP = [way for way in CONTEXT if "tp" not in way[0]]
-SPLIT = [("llama", *way) for way in CONTEXT] + [(model, *way) for model in ("gpt2", "bert") for way in WITHOUT_TP]
+WITHOUT_TP = [case for case in CONTEXT if "tp" not in case[0]]
+SPLIT = [("llama", *case) for case in CONTEXT] + [(model, *case) for model in ("gpt2", "bert") for case in WITHOUT_TP]
 RING: dict[str, Any] = {"cp": 2, "cp_comm_type": "ring"}
 OFTEN_SPLIT = [("llama", *CONTEXT[0]), ("llama", *CONTEXT[3]), ("bert", *CONTEXT[1])]
 OFTEN_SPLIT += [("grouped", {**RING, "dp_shard": 2}, 4)]
@@ -188,22 +188,22 @@ def test_split_sequences_train_as_whole_ones(
     ranks: Any, tmp_path: Path, text_examples: Path, model: str, strategy: Any, processes: int
 ) -> None:
     """Validated meanwhile, too. One window is short: some ranks have none of its targets."""
-    chosen = {"llama": FOUR_HEADS, "grouped": jobs.LLAMA, "gpt2": GPT, "bert": jobs.BERT}[model]
+    config = {"llama": FOUR_HEADS, "grouped": jobs.LLAMA, "gpt2": GPT, "bert": jobs.BERT}[model]
     train = {"strategy": strategy, "gradient_accumulation_steps": 2, "validate_every": 4}
-    alone = jobs.spec(tmp_path / "alone", text_examples, chosen, train={"validate_every": 4})
-    spread = jobs.spec(tmp_path / "spread", text_examples, chosen, processes, train=train)
+    alone = jobs.spec(tmp_path / "alone", text_examples, config, train={"validate_every": 4})
+    spread = jobs.spec(tmp_path / "spread", text_examples, config, processes, train=train)
     train_alone(ranks, alone)
     ranks.run(processes, train_ranks, spread)
     assert_same_training(spread, alone)
-    found, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    losses, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 BY_POSITION = [
     ({"tp": 2, "sequence_parallel": True}, 2),
     *(
-        pytest.param({"tp": 2, "sequence_parallel": True, **others}, 4, marks=pytest.mark.full)
-        for others in ({"dp_shard": 2}, {"dp_replicate": 2}, RING)
+        pytest.param({"tp": 2, "sequence_parallel": True, **other_degrees}, 4, marks=pytest.mark.full)
+        for other_degrees in ({"dp_shard": 2}, {"dp_replicate": 2}, RING)
     ),
 ]
 
@@ -230,8 +230,8 @@ def test_what_has_no_sequences_to_split_evenly_is_refused(
 ) -> None:
     examples, model, parts = (image_examples, jobs.VIT, 2) if kind == "images" else (text_examples, jobs.LLAMA, 3)
     train = {"strategy": "cp", "batch_size": 12}
-    for said in ranks.run(parts, refusal, jobs.spec(tmp_path, examples, model, parts, train=train)):
-        assert said.startswith(f"teacher.train.strategy: cp {parts} splits sequences of tokens evenly; data.text.")
+    for error in ranks.run(parts, refusal, jobs.spec(tmp_path, examples, model, parts, train=train)):
+        assert error.startswith(f"teacher.train.strategy: cp {parts} splits sequences of tokens evenly; data.text.")
 
 
 def refusal(job: JobSpec) -> str:
@@ -241,15 +241,15 @@ def refusal(job: JobSpec) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("way", ["alltoall", pytest.param("ring", marks=pytest.mark.full)])
+@pytest.mark.parametrize("exchange", ["alltoall", pytest.param("ring", marks=pytest.mark.full)])
 def test_a_student_learns_the_same_of_a_teacher_that_sees_split_sequences(
-    ranks: Any, tmp_path: Path, text_examples: Path, way: str
+    ranks: Any, tmp_path: Path, text_examples: Path, exchange: str
 ) -> None:
     teacher = jobs.spec(tmp_path / "teacher", text_examples, GPT)
     ranks.run(1, train_ranks, teacher)
     changes: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": GPT, "objectives": DISTILL, "seed": 2}
     alone = jobs.spec(tmp_path / "alone", text_examples, FOUR_HEADS, **changes)
-    train = {"strategy": {"dp_shard": 2, "cp": 2, "cp_comm_type": way}, "activation_checkpointing": "selective"}
+    train = {"strategy": {"dp_shard": 2, "cp": 2, "cp_comm_type": exchange}, "activation_checkpointing": "selective"}
     spread = jobs.spec(tmp_path / "spread", text_examples, FOUR_HEADS, 4, train=train, **changes)
     train_alone(ranks, alone)
     ranks.run(4, train_ranks, spread)
@@ -316,24 +316,26 @@ def test_a_teacher_in_fewer_bytes_teaches_the_same(
     ranks: Any, tmp_path: Path, text_examples: Path, kind: str, strategy: str, processes: int
 ) -> None:
     """To what bf16 rounds: its products are of other shapes in a part of a batch, and are summed in another order.
-    Beside int8 and nf4 they are in fp32; nf4 leaves the teacher less of what it knew.
+    Beside int8 and nf4 they are in fp32; nf4 changes the teacher more.
     """
     teacher = jobs.spec(tmp_path / "teacher", text_examples, jobs.LLAMA)
     ranks.run(1, train_ranks, teacher)
     changes: dict[str, Any] = {"teacher": str(teacher.output), "objectives": DISTILL, "seed": 2}
     count = {"gradient_accumulation_steps": 2}
-    whole = jobs.spec(tmp_path / "whole", text_examples, jobs.LLAMA, train=count, **changes)
+    full = jobs.spec(tmp_path / "whole", text_examples, jobs.LLAMA, train=count, **changes)
     changes["teacher_precision"] = kind
     alone = jobs.spec(tmp_path / "alone", text_examples, jobs.LLAMA, train=count, **changes)
     spread = jobs.spec(
         tmp_path / "spread", text_examples, jobs.LLAMA, processes, train={**count, "strategy": strategy}, **changes
     )
-    for job, ways in ((whole, 1), (alone, 1), (spread, processes)):
+    for job, ways in ((full, 1), (alone, 1), (spread, processes)):
         ranks.run(ways, train_ranks, job)
-    exact, few, apart = ([point["loss"] for point in curve(job)] for job in (whole, alone, spread))
-    assert few != exact
-    assert few == pytest.approx(exact, rel={"bf16": 2e-3, "int8": 2e-3, "nf4": 2e-2}[kind])
-    assert apart == pytest.approx(few, rel={"bf16": 1e-3, "int8": 1e-5, "nf4": 1e-5}[kind])
+    exact_losses, alone_losses, sharded_losses = (
+        [point["loss"] for point in curve(job)] for job in (full, alone, spread)
+    )
+    assert alone_losses != exact_losses
+    assert alone_losses == pytest.approx(exact_losses, rel={"bf16": 2e-3, "int8": 2e-3, "nf4": 2e-2}[kind])
+    assert sharded_losses == pytest.approx(alone_losses, rel={"bf16": 1e-3, "int8": 1e-5, "nf4": 1e-5}[kind])
 
 
 @pytest.mark.parametrize(
@@ -380,10 +382,10 @@ def test_a_student_learns_the_same_of_a_teacher_whose_layers_are_split(
 DISTILL = [{"type": "labels", "weight": 0.3}, {"type": "logits", "weight": 0.7, "temperature": 2.0}]
 
 
-TAUGHT = [way for way in STRATEGIES if way[0] in ("ddp", "fsdp", "hsdp")]
+TAUGHT = [case for case in STRATEGIES if case[0] in ("ddp", "fsdp", "hsdp")]
 
 
-@pytest.mark.parametrize(("strategy", "processes"), tiers(TAUGHT, [way for way in STRATEGIES if way not in TAUGHT]))
+@pytest.mark.parametrize(("strategy", "processes"), tiers(TAUGHT, [case for case in STRATEGIES if case not in TAUGHT]))
 def test_distillation_equals_the_single_process(
     ranks: Any, tmp_path: Path, image_examples: Path, strategy: Any, processes: int
 ) -> None:
@@ -403,11 +405,11 @@ def test_single_process_equals_a_loop_written_by_hand(ranks: Any, tmp_path: Path
     job = jobs.spec(tmp_path / "job", image_examples, jobs.VIT)
     ranks.run(1, train_ranks, job)
     trained = training(job)
-    given = (str(image_examples), jobs.VIT, trained.train.model_dump(), trained.seed)
-    np.testing.assert_allclose(column(curve(job), "loss"), ranks.run(1, by_hand, *given)[0], rtol=1e-6)
+    arguments = (str(image_examples), jobs.VIT, trained.train.model_dump(), trained.seed)
+    np.testing.assert_allclose(column(curve(job), "loss"), ranks.run(1, by_hand, *arguments)[0], rtol=1e-6)
     mixed = jobs.spec(tmp_path / "mixed", image_examples, jobs.VIT, train={"augment": {"crop": 2, "mixup": 0.4}})
     ranks.run(1, train_ranks, mixed)
-    np.testing.assert_allclose(column(curve(mixed), "loss"), ranks.run(1, by_hand, *given, 0.4)[0], rtol=1e-6)
+    np.testing.assert_allclose(column(curve(mixed), "loss"), ranks.run(1, by_hand, *arguments, 0.4)[0], rtol=1e-6)
 
 
 def test_one_process_trains_the_same_over_its_devices(ranks: Any, tmp_path: Path, text_examples: Path) -> None:
@@ -452,18 +454,18 @@ def by_hand(
     )
     losses = []
     for step in range(train["steps"]):
-        epoch, place = divmod(step, 3)
-        order = np.random.default_rng([seed, epoch]).permutation(45)[16 * place : 16 * (place + 1)]
+        epoch, position = divmod(step, 3)
+        order = np.random.default_rng([seed, epoch]).permutation(45)[16 * position : 16 * (position + 1)]
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, train["steps"], settings["learning_rate"], Schedule(**train["schedule"]))
-        shown, known = images[order], torch.nn.functional.one_hot(labels[order], len(facts["labels"])).double()
+        inputs, targets = images[order], torch.nn.functional.one_hot(labels[order], len(facts["labels"])).double()
         if mixup:
             random = np.random.default_rng([seed, step, 1])
-            other, share = random.permutation(len(order)), random.beta(mixup, mixup)
-            shown = Augmentation(Augment(crop=2), seed, 16)(shown, step, slice(0, 16))
-            shown = (share * shown + (1 - share) * shown[other]).round()
-            known = share * known + (1 - share) * known[other]
-        loss = torch.nn.functional.cross_entropy(module(shown).logits, known.float())
+            partners, share = random.permutation(len(order)), random.beta(mixup, mixup)
+            inputs = Augmentation(Augment(crop=2), seed, 16)(inputs, step, slice(0, 16))
+            inputs = (share * inputs + (1 - share) * inputs[partners]).round()
+            targets = share * targets + (1 - share) * targets[partners]
+        loss = torch.nn.functional.cross_entropy(module(inputs).logits, targets.float())
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), train["max_grad_norm"])
@@ -508,15 +510,15 @@ def test_a_checkpoint_loads_onto_other_degrees(
 ) -> None:
     """Saved at step 4 of 24: the next 20 losses are those of a training that never stopped."""
     model = {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "tie_word_embeddings": tied}}
-    whole = jobs.spec(tmp_path / "whole", text_examples, model, train={"steps": 24})
-    ranks.run(1, train_ranks, whole)
-    for way, every in ((first, 4), (then, 100)):
-        strategy, processes = WAYS[way]
+    uninterrupted = jobs.spec(tmp_path / "whole", text_examples, model, train={"steps": 24})
+    ranks.run(1, train_ranks, uninterrupted)
+    for name, every in ((first, 4), (then, 100)):
+        strategy, processes = WAYS[name]
         train = {"steps": 24, "strategy": strategy, "checkpoint_every": every, "gradient_accumulation_steps": 2}
         job = jobs.spec(tmp_path / "job", text_examples, model, processes, train=train)
-        stop_at = 4 if way == first else 24
+        stop_at = 4 if name == first else 24
         ranks.run(processes, train_until, job, stop_at)
-    np.testing.assert_allclose(column(curve(job), "loss"), column(curve(whole), "loss"), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(column(curve(job), "loss"), column(curve(uninterrupted), "loss"), rtol=1e-5, atol=1e-5)
 
 
 def train_until(job: JobSpec, step: int) -> None:
@@ -528,9 +530,9 @@ def train_until(job: JobSpec, step: int) -> None:
 
     saved = Checkpoints.save
 
-    def save(self: Checkpoints, at: int, progress: str) -> None:
-        saved(self, at, progress)
-        if at == step:
+    def save(self: Checkpoints, saved_step: int, progress: str) -> None:
+        saved(self, saved_step, progress)
+        if saved_step == step:
             self.finish()
             raise Stopped("here")
 
@@ -595,8 +597,8 @@ def test_fp8_stays_near_fp32(
 def test_layers_that_stay_in_bf16_are_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
     _say_left(["net.layers.0.up", "net.layers.1.up", "net.first"], "student.train")
-    said = "student.train.precision: in bf16, for their sizes or a shared weight: net.first, net.layers.*.up"
-    assert caplog.messages == [said]
+    message = "student.train.precision: in bf16, for their sizes or a shared weight: net.first, net.layers.*.up"
+    assert caplog.messages == [message]
     _say_left([], "student.train")
     assert len(caplog.messages) == 1
 
@@ -647,7 +649,7 @@ PIECES = [
 def test_a_loss_in_pieces_teaches_the_same(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, teacher_model: dict[str, Any]
 ) -> None:
-    """Of BERT's logits all are held: its last layer is no linear one on what is below it."""
+    """Of BERT's logits all are held: its last layer is no linear one on the hidden states."""
     teacher = jobs.spec(tmp_path / "teacher", text_examples, teacher_model)
     ranks.run(1, train_ranks, teacher)
     changes: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": teacher_model}
@@ -658,8 +660,8 @@ def test_a_loss_in_pieces_teaches_the_same(
     train_alone(ranks, alone)
     assert min(ranks.run(processes, train_in_pieces, spread)) > 2
     assert_same_training(spread, alone)
-    found, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    losses, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def train_in_pieces(job: JobSpec) -> int:
@@ -671,9 +673,9 @@ def train_in_pieces(job: JobSpec) -> int:
     counts = []
 
     def counted(states: Any) -> Any:
-        found = list(pieces(states))
-        counts.append(len(found))
-        return iter(found)
+        slices = list(pieces(states))
+        counts.append(len(slices))
+        return iter(slices)
 
     pieces = outputs.States.pieces
     with patch.object(outputs, "LOGITS_AT_A_TIME", 120), patch.object(outputs.States, "pieces", counted):

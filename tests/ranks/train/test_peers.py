@@ -1,4 +1,4 @@
-"""A small Llama loses what it loses in the Trainer of transformers: same weights, same batches, same schedule."""
+"""A small Llama has the losses of the Trainer of transformers: same weights, same batches, same schedule."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A model in stages trains what a whole one trains, under every schedule, and learns the same of a teacher."""
+"""A model in stages has the losses of a whole one, under every schedule and with a teacher."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -51,7 +51,7 @@ RARER: list[tuple[str, Any, int, str]] = [
 
 @pytest.fixture
 def examples(model: str, image_examples: Path, text_examples: Path) -> Path:
-    """What a model is for."""
+    """The task of a model."""
     return image_examples if model in ("vit", "factory") else text_examples
 
 
@@ -66,17 +66,17 @@ def test_stages_train_as_a_whole_model(
     ranks: Any, tmp_path: Path, examples: Path, model: str, strategy: Any, processes: int, schedule: str
 ) -> None:
     """Validated meanwhile, too. The last batch of an epoch is ragged."""
-    chosen = FIVE_LAYERS[model]
+    config = FIVE_LAYERS[model]
     train = {"strategy": strategy, "gradient_accumulation_steps": 4, "validate_every": 4}
-    alone = jobs.spec(tmp_path / "alone", examples, chosen, train={"validate_every": 4})
+    alone = jobs.spec(tmp_path / "alone", examples, config, train={"validate_every": 4})
     spread = jobs.spec(
-        tmp_path / "spread", examples, chosen, processes, train={**train, "pipeline": {"schedule": schedule}}
+        tmp_path / "spread", examples, config, processes, train={**train, "pipeline": {"schedule": schedule}}
     )
     train_alone(ranks, alone)
     ranks.run(processes, train_ranks, spread)
     assert_same_training(spread, alone)
-    found, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    losses, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 TAUGHT: list[tuple[str, Any, int, str]] = [
@@ -94,17 +94,17 @@ RARELY_TAUGHT: list[tuple[str, Any, int, str]] = [
 def test_stages_learn_the_same_of_a_teacher_that_has_none(
     ranks: Any, tmp_path: Path, examples: Path, model: str, strategy: Any, processes: int, schedule: str
 ) -> None:
-    chosen = FIVE_LAYERS[model]
+    config = FIVE_LAYERS[model]
     if model == "llama":
-        chosen = {**chosen, "config": {**chosen["config"], "num_key_value_heads": 4}}
+        config = {**config, "config": {**config["config"], "num_key_value_heads": 4}}
     teacher_model = jobs.VIT if model == "vit" else GPT
     teacher = jobs.spec(tmp_path / "teacher", examples, teacher_model)
     ranks.run(1, train_ranks, teacher)
     changes: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": teacher_model}
     changes |= {"objectives": DISTILL, "seed": 2}
-    alone = jobs.spec(tmp_path / "alone", examples, chosen, **changes)
+    alone = jobs.spec(tmp_path / "alone", examples, config, **changes)
     train = {"strategy": strategy, "gradient_accumulation_steps": 4, "pipeline": {"schedule": schedule}}
-    spread = jobs.spec(tmp_path / "spread", examples, chosen, processes, train=train, **changes)
+    spread = jobs.spec(tmp_path / "spread", examples, config, processes, train=train, **changes)
     train_alone(ranks, alone)
     ranks.run(processes, train_ranks if model == "vit" else train_in_pieces, spread)
     assert_same_training(spread, alone)
@@ -114,8 +114,10 @@ def test_stages_learn_the_same_of_a_teacher_that_has_none(
 def test_a_tied_weight_at_both_ends_of_a_v_is_refused_with_shards(ranks: Any, tmp_path: Path, examples: Path) -> None:
     train = {"strategy": {"pp": 2, "dp_shard": 2}, "gradient_accumulation_steps": 4}
     train["pipeline"] = {"schedule": "ZBVZeroBubble"}
-    for said in ranks.run(4, refusal, jobs.spec(tmp_path, examples, FIVE_LAYERS["gpt2"], 4, train=train)):
-        assert said.startswith("teacher.train.pipeline.schedule: ZBVZeroBubble has the first and the last stage in one")
+    for error in ranks.run(4, refusal, jobs.spec(tmp_path, examples, FIVE_LAYERS["gpt2"], 4, train=train)):
+        assert error.startswith(
+            "teacher.train.pipeline.schedule: ZBVZeroBubble has the first and the last stage in one"
+        )
 
 
 @pytest.mark.parametrize("model", ["llama"])
@@ -123,8 +125,8 @@ def test_a_number_of_micro_batches_that_a_schedule_cannot_have_is_refused(
     ranks: Any, tmp_path: Path, examples: Path
 ) -> None:
     train = {"strategy": "pp", "gradient_accumulation_steps": 1}
-    for said in ranks.run(2, refusal, jobs.spec(tmp_path, examples, FIVE_LAYERS["llama"], 2, train=train)):
-        assert said.startswith("teacher.train.gradient_accumulation_steps: 1F1B over 2 processes cannot have 1 micro")
+    for error in ranks.run(2, refusal, jobs.spec(tmp_path, examples, FIVE_LAYERS["llama"], 2, train=train)):
+        assert error.startswith("teacher.train.gradient_accumulation_steps: 1F1B over 2 processes cannot have 1 micro")
 
 
 @pytest.mark.parametrize("schedule", ["1F1B", "LoopedBFS"])
@@ -145,18 +147,18 @@ def test_what_a_stage_raises_comes_out_of_the_schedule_as_it_is(schedule: Any) -
         }
         mesh, device = init_device_mesh("cpu", (2,)), torch.device("cpu")
         pipeline = schedules.Pipeline(stages, ranks, mesh, settings, 2, hidden, device, "student.train")
-        asked = MicroBatch(torch.zeros(1, 4), {}, lambda said: said, refuse)
+        micro_batch = MicroBatch(torch.zeros(1, 4), {}, lambda outputs: outputs, refuse)
         with pytest.raises(InputError, match=r"^student\.train: this cannot be$"):
-            pipeline.gradients([asked, asked])
+            pipeline.gradients([micro_batch, micro_batch])
     finally:
         dist.destroy_process_group()
 
 
 def test_stages_of_unequal_cost_are_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
-    found = Layout(("a", "b", "c"), {}, {}, OutputSpec((2, 4), torch.float32), (10, 10, 10), 0, 0)
-    warn_if_uneven(found, [range(2), range(2, 3)])
+    stage_layout = Layout(("a", "b", "c"), {}, {}, OutputSpec((2, 4), torch.float32), (10, 10, 10), 0, 0)
+    warn_if_uneven(stage_layout, [range(2), range(2, 3)])
     assert "the stages have 2, 1 blocks, and the slowest takes 1.33 times as long as the mean" in caplog.text
     caplog.clear()
-    warn_if_uneven(found, [range(1), range(1, 2), range(2, 3)])
+    warn_if_uneven(stage_layout, [range(1), range(1, 2), range(2, 3)])
     assert not caplog.text

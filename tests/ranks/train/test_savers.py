@@ -1,4 +1,4 @@
-"""What saves memory or time trains the same: offload and compiled blocks, under several strategies."""
+"""Offload and compiled blocks change no loss, under several strategies."""
 
 from pathlib import Path
 from typing import Any

@@ -19,12 +19,12 @@ OBJECTIVES = [{"type": "labels", "weight": 0.3}, {"type": "logits", "weight": 0.
 @pytest.fixture
 def teachers(ranks: Any, tmp_path: Path, text_examples: Path) -> dict[str, Any]:
     """Two trained teachers of different widths."""
-    found = {}
+    saved_teachers = {}
     for name, model in (("narrow", jobs.LLAMA), ("wide", WIDER)):
         job = jobs.spec(tmp_path / name, text_examples, model)
         ranks.run(1, train_ranks, job)
-        found[name] = {"folder": str(job.output), "model": model}
-    return found
+        saved_teachers[name] = {"folder": str(job.output), "model": model}
+    return saved_teachers
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_a_named_teacher_is_the_only_one(
     ranks: Any, tmp_path: Path, text_examples: Path, teachers: dict[str, Any]
 ) -> None:
     """Its losses are those of a training that has no other teacher."""
-    named = [{**each, **({"teacher": "wide"} if each["type"] == "logits" else {})} for each in OBJECTIVES]
+    named = [{**section, **({"teacher": "wide"} if section["type"] == "logits" else {})} for section in OBJECTIVES]
     both = jobs.spec(tmp_path / "both", text_examples, jobs.LLAMA, teachers=teachers, objectives=named)
     only = {"wide": teachers["wide"]}
-    one = jobs.spec(tmp_path / "one", text_examples, jobs.LLAMA, teachers=only, objectives=OBJECTIVES)
+    single = jobs.spec(tmp_path / "one", text_examples, jobs.LLAMA, teachers=only, objectives=OBJECTIVES)
     mean = jobs.spec(tmp_path / "mean", text_examples, jobs.LLAMA, teachers=teachers, objectives=OBJECTIVES)
-    for job in (both, one, mean):
+    for job in (both, single, mean):
         ranks.run(1, train_ranks, job)
-    losses = [[point["loss"] for point in read_json(job.output / HISTORY)] for job in (both, one, mean)]
+    losses = [[point["loss"] for point in read_json(job.output / HISTORY)] for job in (both, single, mean)]
     assert losses[0] == losses[1]
     assert not np.allclose(losses[0], losses[2])

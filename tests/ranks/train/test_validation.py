@@ -29,7 +29,7 @@ FAST: dict[str, Any] = {"optimizer": {**jobs.TRAIN["optimizer"], "learning_rate"
 
 @pytest.fixture(scope="module")
 def contrary(tmp_path_factory: pytest.TempPathFactory, text_examples: Path) -> Path:
-    """Examples whose validation split goes backwards: what is learned makes a model worse there."""
+    """Examples whose validation split goes backwards: training makes a model worse there."""
     folder = tmp_path_factory.mktemp("contrary") / "examples"
     shutil.copytree(text_examples, folder)
     np.save(folder / "validation.tokens.npy", (-5 * np.arange(130) % 50).astype(np.uint16))
@@ -59,8 +59,8 @@ def test_what_is_measured_is_the_same_under_every_strategy(
         ranks.run(count, train_ranks, job)
     assert list(measured(alone)) == list(measured(spread)) == [2, 4, 6, 8, 9]
     for name in ("validation_loss", "validation_accuracy"):
-        found, expected = measured(spread, name), measured(alone, name)
-        np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+        losses, expected = measured(spread, name), measured(alone, name)
+        np.testing.assert_allclose(list(losses.values()), list(expected.values()), rtol=1e-5)
     assert [point["loss"] for point in curve(alone)] == [point["loss"] for point in curve(plain)]
 
 
@@ -115,14 +115,14 @@ def test_a_training_that_resumes_validates_as_one_that_never_stopped(
     ranks: Any, tmp_path: Path, text_examples: Path
 ) -> None:
     train = {**VALIDATED, "keep_best": True, "checkpoint_every": 3}
-    whole = jobs.spec(tmp_path / "whole", text_examples, jobs.LLAMA, train=train)
-    ranks.run(1, train_ranks, whole)
+    uninterrupted = jobs.spec(tmp_path / "whole", text_examples, jobs.LLAMA, train=train)
+    ranks.run(1, train_ranks, uninterrupted)
     job = jobs.spec(tmp_path / "job", text_examples, jobs.LLAMA, train=train)
     ranks.run(1, train_ranks, job)
     (tmp_path / "job" / "checkpoints" / "step-9").rename(tmp_path / "job" / "gone")
     ranks.run(1, train_ranks, job)
-    assert curve(job) == curve(whole)
-    assert (job.output / WEIGHTS).read_bytes() == (whole.output / WEIGHTS).read_bytes()
+    assert curve(job) == curve(uninterrupted)
+    assert (job.output / WEIGHTS).read_bytes() == (uninterrupted.output / WEIGHTS).read_bytes()
 
 
 def test_a_best_model_that_is_damaged_is_not_delivered(ranks: Any, tmp_path: Path, contrary: Path) -> None:
@@ -130,8 +130,8 @@ def test_a_best_model_that_is_damaged_is_not_delivered(ranks: Any, tmp_path: Pat
     ranks.run(1, train_ranks, job)
     [part] = (tmp_path / "checkpoints").glob("best-*/*.distcp")
     part.write_bytes(part.read_bytes()[:-1])
-    (said,) = ranks.run(1, refusal, job, UnderstudyError)
-    assert "the weights of the best step" in said
+    (error,) = ranks.run(1, refusal, job, UnderstudyError)
+    assert "the weights of the best step" in error
 
 
 def test_data_without_the_split_is_refused(ranks: Any, tmp_path: Path, text_examples: Path) -> None:
@@ -139,8 +139,8 @@ def test_data_without_the_split_is_refused(ranks: Any, tmp_path: Path, text_exam
     shutil.copytree(text_examples, copy)
     np.save(copy / "validation.tokens.npy", np.zeros(0, dtype=np.uint16))
     job = jobs.spec(tmp_path / "job", copy, jobs.LLAMA, train=VALIDATED)
-    (said,) = ranks.run(1, refusal, job)
-    assert "train.validate_every: the data has no validation split; give it a share, data.validation" in said
+    (error,) = ranks.run(1, refusal, job)
+    assert "train.validate_every: the data has no validation split; give it a share, data.validation" in error
 
 
 def refusal(job: JobSpec, kind: type[UnderstudyError] = InputError) -> str:
@@ -152,9 +152,11 @@ def refusal(job: JobSpec, kind: type[UnderstudyError] = InputError) -> str:
 
 @given(st.lists(st.floats(0, 9), min_size=1, max_size=12), st.integers(1, 4))
 def test_the_best_is_the_first_of_the_smallest_and_patience_counts_from_it(losses: list[float], patience: int) -> None:
-    found: list[dict[str, float]] = [{"step": place + 1, "validation_loss": loss} for place, loss in enumerate(losses)]
-    found.append({"step": len(losses) + 1, "loss": 0.0})
+    history: list[dict[str, float]] = [
+        {"step": place + 1, "validation_loss": loss} for place, loss in enumerate(losses)
+    ]
+    history.append({"step": len(losses) + 1, "loss": 0.0})
     validation = Validation(None, 1, 1, keep_best=True, patience=patience)  # type: ignore[arg-type]
     best = losses.index(min(losses)) + 1
-    assert best_step(found) == best
-    assert validation.is_over(found) is (len(losses) - best >= patience)
+    assert best_step(history) == best
+    assert validation.is_over(history) is (len(losses) - best >= patience)

@@ -92,7 +92,7 @@ def test_a_fabrics_fields_are_passed_on_unchanged() -> None:
         (container(lifecycle={}), r"spec\.containers\.lifecycle"),
         (
             container(env=[{"name": "UNDERSTUDY_HOME", "value": "/"}]),
-            r"env\.UNDERSTUDY_HOME: determines what ranks run",
+            r"env\.UNDERSTUDY_HOME: determines the command of ranks",
         ),
         (container(env=[{"name": "PYTHONPATH", "value": "/data"}]), r"env\.PYTHONPATH"),
         (container(env=[{"name": "PET_RDZV_ENDPOINT", "value": "x"}]), r"env\.PET_RDZV_ENDPOINT"),

@@ -27,7 +27,7 @@ def memory_exceeded(status: JobStatus, _history: History) -> Decision | None:
     for pod in status.pods:
         ended = out_of_memory(pod)
         if ended is not None:
-            limit = memory_limit(pod) or "what its node has"
+            limit = memory_limit(pod) or "its node's memory"
             section = status.job.spec.section
             text = f"{name(pod)} ran out of memory (OOMKilled, exit code {ended['exitCode']}; its limit is {limit})"
             smaller = "take a smaller batch_size, a larger gradient_accumulation_steps or strategy fsdp"
