@@ -84,11 +84,11 @@ def save_by_hand(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
 
 def load_by_hand(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
     """The same one, back again."""
-    weights, state = get_state_dict(model, chosen, options=FLAT)
+    weights, state = get_state_dict(model, optimizer, options=FLAT)
     state_dicts: dict[str, Any] = {"model": weights, "optimizer": state}
     load(state_dicts, checkpoint_id=folder)
     set_state_dict(
-        model, chosen, model_state_dict=state_dicts["model"], optim_state_dict=state_dicts["optimizer"], options=FLAT
+        model, optimizer, model_state_dict=state_dicts["model"], optim_state_dict=state_dicts["optimizer"], options=FLAT
     )
 
 
@@ -172,7 +172,10 @@ def round_of(folder: Path) -> Times:
         times["gradients"] = slowest(partial(find_gradients, model))
         times["save by hand"] = slowest(lambda: save_by_hand(model, optimizer, inside / "by-hand"))
         times["check"] = slowest(ours.latest)
-        loads = {"load": lambda: ours.load(2), "load by hand": lambda: load_by_hand(model, chosen, inside / "by-hand")}
+        loads = {
+            "load": lambda: ours.load(2),
+            "load by hand": lambda: load_by_hand(model, optimizer, inside / "by-hand"),
+        }
         for method in [*loads, *reversed(loads)]:  # the first of them finds less memory that the process has
             times[method] = min(times.get(method, math.inf), slowest(loads[method]))
         dist.barrier()
