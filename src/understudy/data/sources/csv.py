@@ -4,6 +4,7 @@ The dialect is that of RFC 4180: commas, double quotes, and line breaks inside q
 """
 
 import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -14,12 +15,15 @@ from understudy.data.sources.columns import Columns, check_named, of_fields, spl
 from understudy.data.sources.source import DataSource
 from understudy.data.sources.split_files import of_files
 from understudy.data.sources.splits import sizes
+from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
 from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints
 
 MAX_CHARACTERS = 2**31 - 1
 """Of a value; csv's default limit is 2**17, less than a long document."""
+SEPARATORS = re.compile("[;\t|]")
+"""Other separators than commas, which a header of one column has."""
 UNCLOSED = "unexpected end of data"
 """csv's error for a file that ends inside quotes."""
 
@@ -83,6 +87,8 @@ def _count(section: CsvSource, columns: Columns, name: str, path: Path) -> int:
     header = _header(name, lines)
     if isinstance(header, Broken):
         return 0  # _records reports it
+    if len(header) == 1 and (separator := SEPARATORS.search(header[0])):
+        raise InputError(f"data.source.path: {name} separates columns by {separator[0]!r}; write it again with commas")
     for field, column in columns.items():
         check_named(f"columns.{field}", name, column, header)
     if section.split is not None:

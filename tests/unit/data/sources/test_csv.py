@@ -142,6 +142,13 @@ def test_a_column_that_does_not_fit_is_named(tmp_path: Path, values: dict[str, A
         records(path, **values)
 
 
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_another_separator_than_commas_is_named(tmp_path: Path, separator: str) -> None:
+    path = write(tmp_path / "a.csv", f"text{separator}label\none{separator}x\n")
+    with pytest.raises(InputError, match=r"^data\.source\.path: a\.csv separates columns by .*; write it again with"):
+        records(path)
+
+
 def test_splits_are_those_of_paths_or_of_a_column(tmp_path: Path) -> None:
     for name in ("train", "test"):
         write(tmp_path / f"{name}.csv", "text,label,part\na,x,dev\n")
