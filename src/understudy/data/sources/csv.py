@@ -151,19 +151,17 @@ def _lines(name: str, path: Path) -> Iterator[Line | Broken]:
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    yield Broken(f"{name}:{first}", _reason(error, first, reader.line_num))
+                    if str(error) == UNCLOSED:  # whatever on_error says: these may be most of the records
+                        raise InputError(
+                            f"data.source.path: {name}:{first}: a double quote in this row is never closed, so lines "
+                            f"{first} to {reader.line_num} are no records; close it, or write two"
+                        ) from error
+                    yield Broken(f"{name}:{first}", f"is not CSV ({error})")
                 else:
                     if values:
                         yield Line(f"{name}:{first}", values)
     except OSError as error:
         yield Broken(name, f"cannot be read ({error.strerror})")
-
-
-def _reason(error: csv.Error, first: int, last: int) -> str:
-    """Why the row in these lines is broken."""
-    if str(error) == UNCLOSED:
-        return f"has a double quote that is never closed, so lines {first} to {last}, the last, are no records"
-    return f"is not CSV ({error})"
 
 
 def _is_utf_8(text: str) -> bool:
