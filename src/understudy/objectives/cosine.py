@@ -58,20 +58,14 @@ def distance(
     from torch.nn import functional
 
     from understudy.objectives.fused import full_precision
+    from understudy.objectives.positions import example_means
 
     projected, target = projection(student.hidden_states[-1]), teachers[chosen].hidden_states[-1]
     kind = full_precision(projected.dtype)
     distances = 1 - functional.cosine_similarity(projected.to(kind), target.to(kind), dim=-1)
     if distances.ndim > batch.labels.ndim:
-        distances = _mean(distances, student.mask)
+        distances = example_means(distances, student.mask)
     return distances.where(batch.has_target, 0).sum()
-
-
-def _mean(distances: "Tensor", mask: "Tensor | None") -> "Tensor":
-    """The mean over the positions (B, L) of each example, without those that the mask has as 0."""
-    if mask is None:
-        return distances.mean(-1)
-    return distances.where(mask.bool(), 0).sum(-1) / mask.sum(-1)
 
 
 def _last(model: "OutputShapes", role: str, path: str) -> tuple[int, int]:

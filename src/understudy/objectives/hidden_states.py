@@ -81,11 +81,12 @@ def distance(
 ) -> "Tensor":
     """The squared distance, averaged over the width and over pairs of layers, summed over positions with a target.
 
-    An image counts as one target; its distance is averaged over its positions, too.
+    An image or a text with a label counts as one target; its distance is averaged over its positions without padding.
     """
     import torch
 
     from understudy.objectives.fused import full_precision
+    from understudy.objectives.positions import example_means
 
     distances = []
     for (student_layer, teacher_layer), projection in zip(pairs, projections, strict=True):
@@ -93,7 +94,8 @@ def distance(
         target = teachers[chosen].hidden_states[teacher_layer]
         kind = full_precision(projected.dtype)
         squared = (projected.to(kind) - target.to(kind)).square()
-        distances.append(squared.flatten(batch.labels.ndim).mean(-1))
+        by_position = batch.labels.ndim == projected.ndim - 1
+        distances.append(squared.mean(-1) if by_position else example_means(squared, student.mask))
     return torch.stack(distances).mean(0).where(batch.has_target, 0).sum()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter, field_validator
 from pydantic_core import CoreSchema
 
 from understudy.recipe.section import Section
@@ -78,6 +78,13 @@ class TeacherObjective(ObjectiveSection):
     """Whether it can learn from the mean of several teachers."""
     teacher: Annotated[str, Field(min_length=1)] | Annotated[tuple[str, ...], Field(min_length=2)] | None = None
     """The name of a teacher, or of several, whose mean it is. Default: all teachers of the training."""
+
+    @field_validator("teacher")
+    @classmethod
+    def _once(cls, teacher: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if isinstance(teacher, tuple) and len(set(teacher)) < len(teacher):
+            raise ValueError("names a teacher twice; name each once")
+        return teacher
 
     def names(self, teachers: tuple[str, ...]) -> tuple[str, ...]:
         """Its teachers among those of the training."""

@@ -29,7 +29,12 @@ def degrees_of(job: "TrainingJob", processes: int) -> Degrees:
     except ValueError as error:
         raise InputError(f"{job.train_path}.strategy: {error}") from error
     facts = read_facts(job.examples)
-    if result.sequence_parts > 1 and (not predicts_tokens(facts) or facts["sequence_length"] % result.sequence_parts):
+    if result.sequence_parts > 1 and not predicts_tokens(facts):
+        raise InputError(
+            f"{job.train_path}.strategy: {result} splits sequences, which only language models can be trained on in "
+            "parts; use another strategy, such as ddp or fsdp"
+        )
+    if result.sequence_parts > 1 and facts["sequence_length"] % result.sequence_parts:
         raise InputError(
             f"{job.train_path}.strategy: {result} splits sequences of tokens evenly; "
             f"data.text.sequence_length has to be a multiple of {result.sequence_parts}"

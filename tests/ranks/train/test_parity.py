@@ -224,14 +224,20 @@ def test_norms_of_some_positions_train_as_those_of_all(
     assert_same_training(spread, alone)
 
 
-@pytest.mark.parametrize("kind", ["images", "an odd length"])
-def test_what_has_no_sequences_to_split_evenly_is_refused(
+SPLITS = {
+    "images": "splits sequences, which only language models can be trained on in parts",
+    "an odd length": "splits sequences of tokens evenly; data.text.",
+}
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_examples_without_sequences_to_split_evenly_are_refused(
     ranks: Any, tmp_path: Path, image_examples: Path, text_examples: Path, kind: str
 ) -> None:
     examples, model, parts = (image_examples, jobs.VIT, 2) if kind == "images" else (text_examples, jobs.LLAMA, 3)
     train = {"strategy": "cp", "batch_size": 12}
     for error in ranks.run(parts, refusal, jobs.spec(tmp_path, examples, model, parts, train=train)):
-        assert error.startswith(f"teacher.train.strategy: cp {parts} splits sequences of tokens evenly; data.text.")
+        assert error.startswith(f"teacher.train.strategy: cp {parts} {SPLITS[kind]}")
 
 
 def refusal(job: JobSpec) -> str:

@@ -137,6 +137,12 @@ def test_a_stage_without_objectives_has_the_tasks() -> None:
         ),
         (
             {"a": teacher()},
+            [distil_from(["a", "a"])],
+            {},
+            "student.distill[0].teacher: names a teacher twice; name each once",
+        ),
+        (
+            {"a": teacher()},
             [distil_from("")],
             {},
             'student.distill[0].teacher: expected text of 1 or more characters or a list, got ""',

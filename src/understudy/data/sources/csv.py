@@ -4,6 +4,7 @@ The dialect is that of RFC 4180: commas, double quotes, and line breaks inside q
 """
 
 import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -14,12 +15,15 @@ from understudy.data.sources.columns import Columns, check_named, of_fields, spl
 from understudy.data.sources.source import DataSource
 from understudy.data.sources.split_files import of_files
 from understudy.data.sources.splits import sizes
+from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
 from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints
 
 MAX_CHARACTERS = 2**31 - 1
 """Of a value; csv's default limit is 2**17, less than a long document."""
+SEPARATORS = re.compile("[;\t|]")
+"""Other separators than commas, which a header of one column has."""
 UNCLOSED = "unexpected end of data"
 """csv's error for a file that ends inside quotes."""
 
@@ -83,6 +87,8 @@ def _count(section: CsvSource, columns: Columns, name: str, path: Path) -> int:
     header = _header(name, lines)
     if isinstance(header, Broken):
         return 0  # _records reports it
+    if len(header) == 1 and (separator := SEPARATORS.search(header[0])):
+        raise InputError(f"data.source.path: {name} separates columns by {separator[0]!r}; write it again with commas")
     for field, column in columns.items():
         check_named(f"columns.{field}", name, column, header)
     if section.split is not None:
@@ -145,19 +151,17 @@ def _lines(name: str, path: Path) -> Iterator[Line | Broken]:
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    yield Broken(f"{name}:{first}", _reason(error, first, reader.line_num))
+                    if str(error) == UNCLOSED:  # whatever on_error says: these may be most of the records
+                        raise InputError(
+                            f"data.source.path: {name}:{first}: a double quote in this row is never closed, so lines "
+                            f"{first} to {reader.line_num} are no records; close it, or write two"
+                        ) from error
+                    yield Broken(f"{name}:{first}", f"is not CSV ({error})")
                 else:
                     if values:
                         yield Line(f"{name}:{first}", values)
     except OSError as error:
         yield Broken(name, f"cannot be read ({error.strerror})")
-
-
-def _reason(error: csv.Error, first: int, last: int) -> str:
-    """Why the row in these lines is broken."""
-    if str(error) == UNCLOSED:
-        return f"has a double quote that is never closed, so lines {first} to {last}, the last, are no records"
-    return f"is not CSV ({error})"
 
 
 def _is_utf_8(text: str) -> bool:

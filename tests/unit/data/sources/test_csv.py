@@ -80,7 +80,7 @@ def test_columns_are_those_that_the_recipe_names(tmp_path: Path) -> None:
 
 
 def test_broken_rows_are_named_by_file_and_line_and_the_others_are_read(tmp_path: Path) -> None:
-    rows = ["text,label", "one", "two,x,y", '"thr"ee,x', "four,", "five,x", '"six,x', "seven,x", "eight,x"]
+    rows = ["text,label", "one", "two,x,y", '"thr"ee,x', "four,", "five,x"]
     write(tmp_path / "b" / "a.csv", "\n".join(rows))
     assert records(tmp_path) == [
         Broken("b/a.csv:2", "has 1 values, and the header has 2"),
@@ -88,8 +88,13 @@ def test_broken_rows_are_named_by_file_and_line_and_the_others_are_read(tmp_path
         Broken("b/a.csv:4", "is not CSV (',' expected after '\"')"),
         Broken("b/a.csv:5", "column label is empty"),
         Raw("b/a.csv:6", b"five", "x"),
-        Broken("b/a.csv:7", "has a double quote that is never closed, so lines 7 to 9, the last, are no records"),
     ]
+
+
+def test_a_quote_that_is_never_closed_is_refused_with_the_lines_that_it_takes(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'text,label\nfive,x\n"six,x\nseven,x\neight,x\n')
+    with pytest.raises(InputError, match=r"^data\.source\.path: a\.csv:3: .* lines 3 to 5 are no records"):
+        records(path)
 
 
 def test_text_that_is_not_utf_8_is_named_by_its_line(tmp_path: Path) -> None:
@@ -140,6 +145,13 @@ def test_a_column_that_does_not_fit_is_named(tmp_path: Path, values: dict[str, A
     path = write(tmp_path / "a.csv", "text,kind,kind\n")
     with pytest.raises(InputError, match=fault):
         records(path, **values)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_another_separator_than_commas_is_named(tmp_path: Path, separator: str) -> None:
+    path = write(tmp_path / "a.csv", f"text{separator}label\none{separator}x\n")
+    with pytest.raises(InputError, match=r"^data\.source\.path: a\.csv separates columns by .*; write it again with"):
+        records(path)
 
 
 def test_splits_are_those_of_paths_or_of_a_column(tmp_path: Path) -> None:
