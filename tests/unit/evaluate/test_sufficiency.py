@@ -53,7 +53,11 @@ def test_metrics_of_sums_need_as_many_examples_as_the_gate_does() -> None:
     assert places("causal-lm", "bits_per_byte", Gate(minimum=0), 100) == ["gate.minimum"]
 
 
-@given(others=st.integers(0, 60), more=st.integers(0, 200), confidence=st.sampled_from([0.8, 0.9, 0.95, 0.99, 0.999]))
+@given(
+    disagreements=st.integers(0, 60),
+    more=st.integers(0, 200),
+    confidence=st.sampled_from([0.8, 0.9, 0.95, 0.99, 0.999]),
+)
 def test_a_difference_is_distinct_where_the_gates_interval_excludes_0(
     disagreements: int, more: int, confidence: float
 ) -> None:

@@ -25,13 +25,13 @@ class Machine:
     """The machine's memory and disk, and the size of a training's weights."""
 
     memory = disk = 2**60
-    training = Held(GIB, 2 * GIB)
+    weights = Held(GIB, 2 * GIB)
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     faked = Machine()
-    monkeypatch.setattr(refusal, "model_weights", lambda *_: faked.held)
+    monkeypatch.setattr(refusal, "model_weights", lambda *_: faked.weights)
     monkeypatch.setattr(refusal, "available_memory", lambda with_swap: faked.memory)
     monkeypatch.setattr(refusal, "_free_disk", lambda _: faked.disk)
     return faked
@@ -104,9 +104,9 @@ def test_a_job_is_refused_where_it_takes_more_than_there_is_and_nowhere_else(
 ) -> None:
     strategy = "ddp" if copies > 1 else "single"
     job = training(tmp_path, copies, strategy=strategy, steps=steps)
-    machine.held = Held(model, teacher)
+    machine.weights = Held(model, teacher)
     train = Train(steps=steps)
-    memory = training_memory(training_settings(train), Degrees(dp_replicate=copies), "cpu", machine.held)
+    memory = training_memory(training_settings(train), Degrees(dp_replicate=copies), "cpu", machine.weights)
     disk = training_disk(train, model)
     for name, takes in (("memory", memory), ("disk", disk)):
         machine.memory = machine.disk = 2**60
