@@ -53,7 +53,7 @@ def test_the_pod_that_evaluates_models_of_ranks_has_no_credentials(
     selector = f"understudy.run={launcher.name},understudy.step=evaluate"
     running = wait(
         lambda: [pod for pod in launcher.kube.pods(selector) if pod["status"]["phase"] == "Running"],
-        seen=launcher.output,
+        describe=launcher.output,
     )
     [pod] = running
 
