@@ -54,14 +54,19 @@ def training_labels(records: Path) -> list[str]:
     return sorted({label for batch in read(records, "train") for record in batch for label in labels_of(record)})
 
 
-def check_labels(records: Path, labels: list[str]) -> None:
+def check_labels(records: Path, labels: list[str], section: str = "data.source") -> None:
     """Reject a single label, and labels that are not among those of training.
+
+    Args:
+        records: the folder of the records.
+        labels: those of training.
+        section: the data's path in the recipe, for errors.
 
     Raises:
         InputError: there is one label, or a record has another one.
     """
     if len(labels) < 2:
-        raise InputError(f"data.source: all words have the label {labels[0]}. A classifier needs two labels or more.")
+        raise InputError(f"{section}: all words have the label {labels[0]}. A classifier needs two labels or more.")
     unseen = {
         (record.split, label)
         for batch in read(records)
@@ -72,6 +77,6 @@ def check_labels(records: Path, labels: list[str]) -> None:
         split = min(split for split, _ in unseen)
         names = ", ".join(sorted(label for its_split, label in unseen if its_split == split)[:SHOWN])
         raise InputError(
-            f"data.source: the {split} split has labels that training never saw: {names}. Remove them or add training "
+            f"{section}: the {split} split has labels that training never saw: {names}. Remove them or add training "
             "texts with them."
         )

@@ -27,6 +27,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _data(recipe)
     yield from _models(recipe)
     yield from _packing(recipe)
+    yield from _sequences(recipe)
     yield from _metrics(recipe)
     yield from _stride(recipe)
     learner_conflicts = list(learners.conflicts(recipe))
@@ -129,6 +130,17 @@ def _packing(recipe: Recipe) -> Iterator[Conflict]:
         if isinstance(strategy, Degrees) and strategy.cp > 1 and strategy.cp_comm_type == "ring":
             why = "a ring sees all earlier positions, and data.text.packing keeps documents apart; use alltoall"
             yield (*to_key_path(path), "train", "strategy", "cp_comm_type"), why
+
+
+def _sequences(recipe: Recipe) -> Iterator[Conflict]:
+    """Strategies that split sequences, for a task whose examples have a label instead of a target at each token."""
+    if load(recipe.task).TARGETS == "tokens":
+        return
+    for path, stage in recipe.trainings.items():
+        strategy = stage.train.strategy
+        if strategy == "cp" or (isinstance(strategy, Degrees) and strategy.cp > 1):
+            why = f"cp splits sequences that a language model learns token by token, and the task is {recipe.task}"
+            yield (*to_key_path(path), "train", "strategy"), f"{why}; use another strategy, such as ddp or fsdp"
 
 
 def _models(recipe: Recipe) -> Iterator[Conflict]:

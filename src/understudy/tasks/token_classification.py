@@ -66,7 +66,7 @@ def prepare(
     shape = data.text or Text()
     length = shape.sequence_length
     labels = read_facts(like)["labels"] if like else words.training_labels(records)
-    words.check_labels(records, labels)
+    words.check_labels(records, labels, "data_sets" if like else "data.source")
     if like:
         tokenizer, padding = padded_tokenizer.copy(like, folder)
     else:

@@ -161,7 +161,8 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     slices = job.order.places(reading.get_local_rank(), reading.size(), count)
     parts = (_part(job, position, batch, part) for part in slices)
     scale = job.loss_scale.value if job.loss_scale else 1.0
-    total = job.learner.gradients(parts, count, job.examples.targets(batch), scale)
+    targets = max(job.examples.targets(batch), 1)  # of texts whose words have no token there may be none
+    total = job.learner.gradients(parts, count, targets, scale)
     with mark("optimizer"):
         norm = _update(job, step, total, buffers)
     return total, norm
