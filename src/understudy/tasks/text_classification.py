@@ -235,13 +235,13 @@ def test_split(
 
 
 def shown(examples: "Path", facts: "Facts", number: int) -> str:
-    """The text as its model sees it, with special tokens."""
+    """The text as its model sees it; two texts with the special tokens that tell them apart."""
     import numpy as np
-    from tokenizers import Tokenizer
+
+    from understudy.data.padded_tokenizer import readable
 
     tokens = np.load(examples / "test.inputs.npy", mmap_mode="r")[number]
-    tokenizer = Tokenizer.from_file(str(examples / "tokenizer.json"))
-    return str(tokenizer.decode(tokens[tokens != _padding(facts)].tolist(), skip_special_tokens=False))
+    return readable(examples, tokens, _padding(facts), facts.get("details", {}).get("texts", 1))
 
 
 OUTPUTS: "Mapping[str, str]" = {"label": "string", "probability": "double", "probabilities": "doubles"}
