@@ -25,6 +25,15 @@ Change = Callable[..., Recipe]
 Write = Callable[[Path, dict[str, int]], dict[str, str]]
 
 
+BERT = {"type": "bert", "config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}}
+TEXTS = {
+    "name": "texts",
+    "task": "text-classification",
+    "teacher": {"model": BERT, "train": {"steps": 1}},
+    "student": {"model": BERT, "train": {"steps": 1}},
+}
+
+
 def problems(result: Findings) -> list[str]:
     """As `place: words`."""
     return [f"{'.'.join(map(str, path))}: {message}" for path, message in result.problems]
@@ -88,6 +97,17 @@ def test_a_column_that_is_not_there_is_found(digits: Recipe, change: Change, tmp
     recipe = change(digits, f"data.source={{type: parquet, path: {tmp_path}}}")
     assert problems(findings(recipe, Here())) == [
         "data.source.label: a.parquet has no column label. It has image, kind: name one of them."
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_of_two_fields_is_found(kind: str, change: Change, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,topic\nhello,a\n")
+    pq.write_table(pa.table({"text": ["hello"], "topic": ["a"]}), tmp_path / "a.parquet")
+    source = {"type": kind, "path": str(tmp_path / f"a.{kind}"), "columns": {"label": "text"}}
+    recipe = from_values({**TEXTS, "data": {"source": source}}, [], "here")
+    assert problems(findings(recipe, Here())) == [
+        "data.source.columns.label: text is the column of the field text, too; name the column that has the label."
     ]
 
 
