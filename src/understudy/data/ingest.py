@@ -195,6 +195,8 @@ def _gather(
         progress(done, max(done, reading.total))
     if damaged:
         raise _refusal(location, damaged)
+    if not rows and not skipped:
+        raise InputError(f"{location}: has no records. Give a source that has some.")
     notes = [f"{_counted(count, task.NOUN)} {note}" for note, count in noted.items() if note]
     return rows, skipped, notes
 

@@ -58,7 +58,8 @@ def _check_splits(node: Node, recipe: Recipe, store: Store, inputs: Mapping[str,
     folder, gate, metric = store.objects.path(inputs[RECORDS]), recipe.gate, recipe.gate_metric
     counts = json.loads((folder / "records.json").read_text())["counts"]
     examples = counts["test"]
-    problems = [f"{'.'.join(path)}: {why}" for path, why in shortfalls(load(recipe.task), metric, gate, examples)]
+    few = shortfalls(load(recipe.task), metric, gate, examples, sum(counts.values()))
+    problems = [f"{'.'.join(path)}: {why}" for path, why in few]
     if not problems and load(recipe.task).LABELLED:
         why = _labels_problem(recipe, _labels(folder), examples)
         problems = [f"data.test: {why}"] if why else []

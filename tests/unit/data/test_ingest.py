@@ -109,6 +109,11 @@ class TestImages:
         with pytest.raises(InputError, match=r"a\.csv: 30 labels for 30 records: is id the column of labels\?"):
             ingested(source, "text-classification")
 
+    def test_a_source_without_records_is_refused(self, tmp_path, ingested):
+        (tmp_path / "a.csv").write_text("text,label\n")
+        with pytest.raises(InputError, match=r"^data\.source\.path: .*a\.csv: has no records\. Give"):
+            ingested({"type": "csv", "path": str(tmp_path / "a.csv")}, "text-classification")
+
     def test_a_single_label_that_is_left_is_refused(self, image_folder, ingested):
         for path in (image_folder / "dog").iterdir():
             path.write_bytes(b"")
