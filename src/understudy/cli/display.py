@@ -58,7 +58,7 @@ class Bars:
                 self._tasks[state.step] = self._progress.add_task(state.step, total=None, detail="")
             task, ended = self._tasks[state.step], state.state in MARKS
             total, done = (1.0, 1.0) if ended else (state.total or None, state.done)
-            detail = f"{MARKS[state.state]} {_origin(state)}".rstrip() if ended else state.detail
+            detail = f"{MARKS[state.state]} {_remark(state)}".rstrip() if ended else state.detail
             self._progress.update(task, total=total, completed=done, detail=detail)
             if ended:
                 self._progress.stop_task(task)
@@ -91,15 +91,15 @@ class Lines:
             self._console.print(line, markup=False)
 
 
-def _origin(state: "StepState") -> str:
-    """The origin of a result from another store; a failure's detail is printed at the end."""
-    return state.detail if state.state == "reused" else ""
+def _remark(state: "StepState") -> str:
+    """A result's origin if that is another store, and a remark on it; a failure's detail is printed at the end."""
+    return state.detail if state.state in ("done", "reused") else ""
 
 
 def _line(state: "StepState") -> str:
     if state.state in MARKS:
         seconds = state.ended - state.started
-        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_origin(state)}".rstrip()
+        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_remark(state)}".rstrip()
     return f"{state.step:<10}{state.state:<9}{state.summary}".rstrip()
 
 

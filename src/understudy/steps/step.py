@@ -132,6 +132,8 @@ class Step:
     """Whether a cached result is still valid outside the store."""
     outcome: Callable[[Result], str] = lambda result: result.facts_text
     """A result's outcome as text."""
+    remark: Callable[[Result], str] = lambda result: ""
+    """A remark on a result that `done` alone would not tell, for the display of the step."""
     follow: Callable[[Run, Store], None] = lambda run, store: None
     """A hook that runs once there is a result, computed or cached."""
 

@@ -26,6 +26,12 @@ def test_a_result_of_another_store_says_so() -> None:
     assert shown([fetched]) == ["ingest    reused      2.5 s  0123456789ab  from the remote cache"]
 
 
+def test_a_remark_on_a_result_stands_in_its_line() -> None:
+    remark = "evidence recorded; no version, since the gate rejected the student"
+    done = StepState("register", "done", digest="0123456789abcdef", detail=remark, started=1, ended=3.5)
+    assert shown([done]) == [f"register  done        2.5 s  0123456789ab  {remark}"]
+
+
 def test_why_a_step_failed_is_left_for_the_end() -> None:
     working = StepState("ingest", "running", done=3, total=10, unit="records", detail="reading")
     failed = StepState("ingest", "failed", detail="a.png is no image", started=1, ended=2)
