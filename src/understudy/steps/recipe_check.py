@@ -31,6 +31,8 @@ class Unknown(NamedTuple):
     """A fact that could not be checked here."""
 
     text: str
+    unreachable: bool = False
+    """Whether the check failed to reach the hub: trying again may tell."""
 
 
 class Note(NamedTuple):
@@ -62,6 +64,7 @@ class Findings:
 
     problems: tuple[Conflict, ...]
     unknown: tuple[str, ...]
+    """Those because the hub could not be reached come first."""
     notes: tuple[str, ...]
 
 
@@ -73,9 +76,10 @@ def findings(recipe: Recipe, scope: Here) -> Findings:
     all_findings += layers.problems(recipe)
     all_findings += _hardware(recipe, scope)
     problems = tuple(finding for finding in all_findings if not isinstance(finding, Unknown | Note))
-    unknown = tuple(finding.text for finding in all_findings if isinstance(finding, Unknown))
+    unknown = [finding for finding in all_findings if isinstance(finding, Unknown)]
+    unknown.sort(key=lambda finding: not finding.unreachable)
     notes = tuple(finding.text for finding in all_findings if isinstance(finding, Note))
-    return Findings(problems, unknown, notes)
+    return Findings(problems, tuple(finding.text for finding in unknown), notes)
 
 
 def _hardware(recipe: Recipe, scope: Here) -> Iterator[Finding]:
@@ -175,7 +179,7 @@ def _tokenizer(recipe: Recipe, scope: Here) -> Iterator[Finding]:
     try:
         paths = files(settings)
     except Unreachable as error:
-        yield conflict_of(error) if scope.waits_for_hub else Unknown(str(error))
+        yield conflict_of(error) if scope.waits_for_hub else Unknown(str(error), unreachable=True)
     except InputError as error:
         yield conflict_of(error)
     else:
@@ -243,7 +247,7 @@ def _pretrained(recipe: Recipe, model: PretrainedModel, section: str, scope: Her
         else:
             config = hub_file(model.pretrained, "config.json", model.revision, setting)
     except Unreachable as error:
-        yield conflict_of(error) if scope.waits_for_hub else Unknown(str(error))
+        yield conflict_of(error) if scope.waits_for_hub else Unknown(str(error), unreachable=True)
     except InputError as error:
         yield conflict_of(error)
     else:
