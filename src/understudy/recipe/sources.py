@@ -20,6 +20,7 @@ SOURCES = {
     "image-folder": "understudy.data.sources.image_folder",
     "parquet": "understudy.data.sources.parquet",
     "csv": "understudy.data.sources.csv",
+    "jsonl": "understudy.data.sources.jsonl",
     "text-files": "understudy.data.sources.text_files",
     "python-docs": "understudy.data.sources.python_docs",
 }

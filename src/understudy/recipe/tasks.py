@@ -21,8 +21,8 @@ TASKS = {
     "token-classification": "understudy.tasks.token_classification",
 }
 
-Kind = Literal["image", "text", "optional text", "label"]
-"""The content of a record's field. An optional one is there if the recipe names it."""
+Kind = Literal["image", "text", "optional text", "label", "messages"]
+"""The content of a record's field. An optional one is there if the recipe names it; messages are a conversation."""
 KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 
 

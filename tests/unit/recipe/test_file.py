@@ -440,7 +440,7 @@ def test_the_last_override_of_a_value_counts(tmp_path: Path) -> None:
         ("nope.a=1", "nope: unknown key; known here: name, task, seed, data, data_sets, teacher, teachers, student, "
          "evaluate, gate, register, resources"),
         ("data.source={type: parquet, path: x, n: 3}", "data.source.n: unknown key; known here: type, path, image, "
-         "label, columns, split, follow_links"),
+         "label, columns, format, split, follow_links"),
     ],
 )  # fmt: skip
 def test_an_overrides_error_names_the_override(tmp_path: Path, override: str, message: str) -> None:
