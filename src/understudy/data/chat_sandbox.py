@@ -28,7 +28,7 @@ SHORT = 16
 FILTERS = ("center", "wordwrap", "format", "xmlattr", "urlize", "pprint", "batch", "slice", "random")
 METHODS = ("center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map", "translate", "encode", "to_bytes")
 """Unavailable filters, and unavailable methods of texts and numbers: a few characters make gigabytes of them."""
-COLLECTIONS = (list, tuple, Mapping, type({}.keys()), type({}.values()), type({}.items()))
+COLLECTIONS: Any = (list, tuple, Mapping, type({}.keys()), type({}.values()), type({}.items()))
 
 
 class ClockRead(TemplateRuntimeError):
@@ -113,12 +113,14 @@ def bounded_syntax(environment: BoundedEnvironment, text: str) -> nodes.Template
         jinja2.TemplateSyntaxError: the text is no template.
     """
     template = environment.parse(text)
-    for output in [*template.find_all((nodes.Output, nodes.Concat))]:
+    written: tuple[type[Any], ...] = nodes.Output, nodes.Concat
+    for output in [*template.find_all(written)]:
         output.nodes = [_charged(node) for node in output.nodes]
     for loop in [*template.find_all(nodes.For)]:
         round_ = nodes.ExprStmt(_charged(nodes.Const(None, lineno=loop.lineno)), lineno=loop.lineno)
         loop.body.insert(0, round_)
-    return template.set_environment(environment)
+    template.set_environment(environment)
+    return template
 
 
 WRITTEN = "written out"

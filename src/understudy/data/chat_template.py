@@ -27,8 +27,20 @@ NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_t
 """Special tokens that transformers passes to every template."""
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 """The mark of what the assistant says, as transformers looks for it."""
-RAISED = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-RAISED = (*RAISED, AssertionError, MemoryError, RecursionError, NotImplementedError, SyntaxError, SystemError)
+RAISED: tuple[type[Exception], ...] = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AssertionError,
+    MemoryError,
+    RecursionError,
+    NotImplementedError,
+    SyntaxError,
+    SystemError,
+)
 """What templates raise. Python's own compiler raises the last ones, if a template is nested too deep."""
 
 

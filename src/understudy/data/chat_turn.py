@@ -32,8 +32,8 @@ class CrossesBoundary(Unproved):
 class Turn(NamedTuple):
     """The tokens of an answer: ids[start:stop]."""
 
-    index: int
-    """Of its message."""
+    message: int
+    """The index of its message."""
     start: int
     stop: int
     end: int | None

@@ -23,6 +23,7 @@ SOURCES = {
     "jsonl": "understudy.data.sources.jsonl",
     "text-files": "understudy.data.sources.text_files",
     "python-docs": "understudy.data.sources.python_docs",
+    "python-questions": "understudy.data.sources.python_questions",
 }
 
 

@@ -28,7 +28,7 @@ TWO: Chat = [ASKED, SAID, MORE, LAST]
 THOUGHT = "<think>\nhow to say\n</think>\n\nhello"
 THOUGHTFUL: Chat = [ASKED, {"role": "assistant", "content": THOUGHT}, MORE, {"role": "assistant", "content": THOUGHT}]
 PROVED, NO_END = "proved", "no special token after an answer"
-CHANGED, WORDS, CLOCK = "changes the text", "not just the assistant's words", "reads the clock"
+CHANGED, WORDS, MARKS, CLOCK = "changes the text", "not just the assistant's words", "marks", "reads the clock"
 OUTCOMES = {  # template: (plain: assistant, last; with thoughts: assistant, last)
     "qwen2.5": (PROVED, PROVED, PROVED, PROVED),
     "qwen3": (CHANGED, PROVED, CHANGED, PROVED),
@@ -45,7 +45,7 @@ OUTCOMES = {  # template: (plain: assistant, last; with thoughts: assistant, las
     "deepseek-r1-0528": (CHANGED, CHANGED, CHANGED, CHANGED),
     "tulu": (PROVED, PROVED, PROVED, PROVED),
     "command-r": (PROVED, PROVED, PROVED, PROVED),
-    "smollm3": (WORDS, WORDS, WORDS, WORDS),
+    "smollm3": (MARKS, MARKS, MARKS, MARKS),
     "marked": (PROVED, PROVED, PROVED, PROVED),
     "alpaca": (NO_END, NO_END, NO_END, NO_END),
 }
@@ -130,14 +130,6 @@ def test_the_mask_is_that_of_transformers_if_a_template_has_marks() -> None:
     assert conversation == encoded("qwen2.5", [{"role": "system", "content": "x"}, *TWO])._replace(
         ids=conversation.ids, learned=conversation.learned
     )
-
-
-def test_marks_and_prompts_that_disagree_are_refused() -> None:
-    """The marks leave out a line break that a student, asked with this prompt, has to write."""
-    text = template_of("marked").text.replace("<|im_start|>assistant\\n", "<|im_start|>assistant")
-    assert text != template_of("marked").text
-    with pytest.raises(Unproved, match="Correct the marks"):
-        encode(ChatTemplate(text), tokenizer_of("marked"), TWO, "assistant", train_on_eos=True)
 
 
 def test_tokens_after_the_end_of_an_answer_are_not_learned() -> None:

@@ -329,8 +329,8 @@ def test_documents_that_are_apart_go_in_no_ring(tmp_path: Path) -> None:
     load(write(tmp_path, text), [*ring, "student.train.strategy.cp_comm_type=alltoall"])
     (line,) = errors_of(tmp_path, text, ring)
     assert line.endswith(
-        "student.train.strategy.cp_comm_type: a ring sees all earlier positions, and data.text.packing keeps documents "
-        "apart; use alltoall"
+        "student.train.strategy.cp_comm_type: a ring sees all earlier positions, but packed "
+        "documents are kept apart; use alltoall"
     )
 
 

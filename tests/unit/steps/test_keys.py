@@ -281,7 +281,7 @@ def test_built_in_sources_count_by_content(
     ("library", "expected"),
     [
         ("pyarrow", ALL),
-        ("tokenizers", EVALUATE),
+        ("tokenizers", GATE),
         ("pillow", ALL),
         ("torch", TRAINING),
         ("transformers", TRAINING),
@@ -389,9 +389,10 @@ SOURCE_USERS = {
     "conversations": {"parquet", "jsonl"},
     "text_files": {"text-files"},
     "python_docs": {"python-docs"},
+    "python_questions": set(),
     "files": {"image-folder", "parquet", "csv", "jsonl", "text-files"},
     "columns": {"parquet", "csv", "jsonl"},
-    "registry": {"digits", "image-folder", "parquet", "csv", "jsonl", "text-files", "python-docs"},
+    "registry": {"digits", "image-folder", "parquet", "csv", "jsonl", "text-files", "python-docs", "python-questions"},
 }
 
 
