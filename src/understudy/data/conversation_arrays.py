@@ -150,12 +150,13 @@ def learned_bytes(turns: Sequence[Message], loss_on: str) -> int:
 def _notes(remarks: Counter[str], length: int) -> list[str]:
     setting = f"{length} tokens (data.text.sequence_length)"
     words = {
-        CUT: f"longer than {setting}, and cut after the last answer that fits",
-        TOO_LONG: f"left out: their first answer does not end within {setting}",
-        CROSSES: "left out: a token has the end of the prompt and the beginning of the answer",
-        SPECIAL: "left out: a message has the text of a special token, which would end its turn",
+        CUT: f"cut after the last answer that fits {setting}",
+        TOO_LONG: f"left out, since their first answer does not end within {setting}",
+        CROSSES: "left out, since a token has the end of the prompt and the beginning of the answer",
+        SPECIAL: "left out, since a message has the text of a special token, which would end its turn",
     }
-    return [f"{remarks[name]:,} conversations are {why}" for name, why in words.items() if remarks[name]]
+    total = sum(remarks.values())
+    return [f"{remarks[name]:,} of {total:,} conversations {why}" for name, why in words.items() if remarks[name]]
 
 
 def _write_packed(folder: Path, split: str, length: int) -> None:

@@ -70,9 +70,9 @@ def test_each_conversation_that_does_not_fit_is_counted(prepared: Prepared) -> N
     _, notes = prepared()
     setting = "80 tokens (data.text.sequence_length)"
     assert notes == [
-        f"1 conversations are longer than {setting}, and cut after the last answer that fits",
-        f"1 conversations are left out: their first answer does not end within {setting}",
-        "1 conversations are left out: a message has the text of a special token, which would end its turn",
+        f"1 of 40 conversations cut after the last answer that fits {setting}",
+        f"1 of 40 conversations left out, since their first answer does not end within {setting}",
+        "1 of 40 conversations left out, since a message has the text of a special token, which would end its turn",
     ]
 
 
@@ -124,7 +124,7 @@ def test_a_template_of_the_recipe_replaces_chatml_and_its_failure_names_the_conv
 
 def test_a_split_without_a_conversation_that_fits_is_an_error(prepared: Prepared) -> None:
     with pytest.raises(
-        InputError, match=r"^data\.chat: nothing is left of the train split: 20 conversations are left out"
+        InputError, match=r"^data\.chat: nothing is left of the train split: 20 of 20 conversations left out"
     ):
         prepared([asked((f"{n} " * 60, "e")) for n in range(20)])
 
