@@ -51,7 +51,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metric": recipe.gate_metric,
         "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
-        "task_code": task_code(recipe.task, ("targets", "shown", "LABELLED")),
+        "task_code": task_code(recipe.task, ("targets", "shown", "learned", "LABELLED")),
     }
 
 
@@ -63,6 +63,7 @@ def _gate(work: Work) -> None:
     from understudy.evaluate.gate import Circumstances, decide
     from understudy.evaluate.reference import reference_as_teacher, renamed_roles
     from understudy.evaluate.report import write
+    from understudy.evaluate.task import evaluated_task
     from understudy.evaluate.worst import worst
 
     measures = json.loads((work.input(MEASURES) / "measures.json").read_text())
@@ -99,6 +100,7 @@ def _gate(work: Work) -> None:
         _origin(work),
         worst(work.input(EXAMPLES), work.input(RECORDS), per_example),
         completed(work.input(EXAMPLES), per_example),
+        evaluated_task(work.recipe.task).learned(work.input(EXAMPLES)),
     )
 
 

@@ -27,6 +27,7 @@ INPUT: str = "sequence"
 TARGETS: str = "tokens"
 FIELDS: "Mapping[str, Kind]" = {"text": "text"}
 LABELLED: bool = False
+PACKED: bool = False
 PROPOSED_FOR: str = "documents"
 METRICS: tuple[str, ...] = ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error")
 SETTINGS: frozenset[str] = frozenset({"data.text", "data.text.packing", "evaluate.stride"})
@@ -165,6 +166,12 @@ def shown(examples: "Path", facts: "Facts", number: int) -> str:
     first = tokens[start : min(end, start + SHOWN)].tolist()
     text: str = Tokenizer.from_file(str(examples / "tokenizer.json")).decode(first)
     return text
+
+
+def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
+    """Nothing to show: all of an example is learned."""
+    del examples
+    return []
 
 
 OUTPUTS: "Mapping[str, str]" = {"completion": "string", "bits_per_byte": "double"}

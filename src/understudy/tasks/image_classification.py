@@ -28,6 +28,7 @@ INPUT: str = "image"
 TARGETS: str = "images"
 FIELDS: "Mapping[str, Kind]" = {"image": "image", "label": "label"}
 LABELLED: bool = True
+PACKED: bool = False
 PROPOSED_FOR: str = "images"
 METRICS: tuple[str, ...] = ("accuracy", "nll", "calibration_error")
 SETTINGS: frozenset[str] = frozenset({"data.image", "model.labels", "model.normalization", "train.augment"})
@@ -161,6 +162,12 @@ def shown(examples: "Path", facts: "Facts", number: int) -> "NDArray[Any]":
     del facts
     pixels: NDArray[Any] = np.load(examples / "test.images.npy", mmap_mode="r")[number]
     return pixels
+
+
+def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
+    """Nothing to show: all of an example is learned."""
+    del examples
+    return []
 
 
 OUTPUTS: "Mapping[str, str]" = {"label": "string", "probability": "double", "probabilities": "doubles"}

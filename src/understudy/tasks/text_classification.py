@@ -27,6 +27,7 @@ INPUT: str = "text"
 TARGETS: str = "texts"
 FIELDS: "Mapping[str, Kind]" = {"text": "text", "second": "optional text", "label": "label"}
 LABELLED: bool = True
+PACKED: bool = False
 PROPOSED_FOR: str = ""
 METRICS: tuple[str, ...] = ("accuracy", "macro_f1", "balanced_accuracy", "matthews", "nll", "calibration_error")
 SETTINGS: frozenset[str] = frozenset({"data.text", "model.labels"})
@@ -242,6 +243,12 @@ def shown(examples: "Path", facts: "Facts", number: int) -> str:
 
     tokens = np.load(examples / "test.inputs.npy", mmap_mode="r")[number]
     return readable(examples, tokens, _padding(facts), facts.get("details", {}).get("texts", 1))
+
+
+def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
+    """Nothing to show: all of an example is learned."""
+    del examples
+    return []
 
 
 OUTPUTS: "Mapping[str, str]" = {"label": "string", "probability": "double", "probabilities": "doubles"}

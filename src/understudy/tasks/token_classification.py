@@ -30,6 +30,7 @@ INPUT: str = "text"
 TARGETS: str = "words"
 FIELDS: "Mapping[str, Kind]" = {"words": "text", "labels": "text"}
 LABELLED: bool = False
+PACKED: bool = False
 PROPOSED_FOR: str = ""
 METRICS: tuple[str, ...] = ("accuracy", "nll", "calibration_error")
 SETTINGS: frozenset[str] = frozenset({"data.text", "model.labels"})
@@ -184,6 +185,12 @@ def shown(examples: "Path", facts: "Facts", number: int) -> str:
     from understudy.data.word_arrays import shown
 
     return shown(examples, number, facts["labels"], _padding(facts))
+
+
+def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
+    """Nothing to show: all of an example is learned."""
+    del examples
+    return []
 
 
 OUTPUTS: "Mapping[str, str]" = {"labels": "strings", "probabilities": "doubles"}
