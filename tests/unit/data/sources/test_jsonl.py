@@ -260,7 +260,7 @@ def test_a_first_line_that_was_cut_is_broken_and_the_others_are_read(tmp_path: P
     ("values", "fault"),
     [
         ({}, r"data\.source\.columns\.label: a\.jsonl:1 has no column label\. It has text, kind: name one of them"),
-        ({"columns": {"label": "text"}, "split": "part"}, r"data\.source\.split: a\.jsonl:1 has no column part"),
+        ({"columns": {"label": "kind"}, "split": "part"}, r"data\.source\.split: a\.jsonl:1 has no column part"),
         ({"columns": {"words": "text"}}, r"data\.source\.columns\.words: the task has no such field"),
     ],
 )

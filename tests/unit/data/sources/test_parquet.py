@@ -125,7 +125,7 @@ def test_rows_without_an_image_or_label_are_broken(tmp_path):
     [
         ({"image": "img"}, r"data\.source\.image: a\.parquet has no column img\. It has image, label, score"),
         ({"label": "score"}, r"data\.source\.label: a\.parquet: column score is double\. Name a column of strings"),
-        ({"image": "label"}, r"data\.source\.image: a\.parquet: column label is int64\. Name a column of binary"),
+        ({"image": "score"}, r"data\.source\.image: a\.parquet: column score is double\. Name a column of binary"),
         ({"split": "label"}, r"data\.source\.split: a\.parquet: column label is int64\. Name a column of strings"),
     ],
 )
@@ -217,11 +217,14 @@ def test_documents_are_records_without_a_label(tmp_path):
     ("columns", "fault"),
     [
         ({"picture": "text"}, r"data\.source\.columns\.picture: the task has no such field\. Its fields are text, "),
-        ({"second": "label"}, r"data\.source\.columns\.second: a\.parquet: column label is int64\. Name a column of s"),
+        (
+            {"second": "number"},
+            r"data\.source\.columns\.second: a\.parquet: column number is int64\. Name a column of s",
+        ),
         ({"second": "b"}, r"data\.source\.columns\.second: a\.parquet has no column b"),
     ],
 )
 def test_a_column_that_does_not_fit_a_field_is_named(tmp_path, columns, fault):
-    path = write(tmp_path / "a.parquet", text=["one"], label=[1])
+    path = write(tmp_path / "a.parquet", text=["one"], label=[1], number=[1])
     with pytest.raises(InputError, match=fault):
         pairs(path, columns)
