@@ -61,6 +61,8 @@ class Circumstances:
     """The role of the model to register."""
     foreign: str = ""
     """The champion's name if understudy did not train it: it has per-example results, and no measures."""
+    copies: str = ""
+    """The caution about copies in the test split, if there is one."""
     judged: int = 0
     """The candidate's number among those judged on this test split for one registered model; 0 if not counted."""
 
@@ -111,6 +113,7 @@ def decide(
         "reference": str(measures.get("reference", TEACHER)),
         "headline": headline(rules, metric, gate.margin, candidate, compared=CHAMPION in losses),
         "cautions": [
+            *filter(None, [circumstances.copies]),
             *warnings,
             *_foreign_warning(circumstances.foreign),
             *worn(circumstances.judged, gate.confidence),

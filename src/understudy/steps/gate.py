@@ -11,6 +11,7 @@ from understudy.data.card import BUILT_IN, card
 from understudy.errors import UnderstudyError
 from understudy.graph import EXAMPLES, MEASURES, RECORDS, Node, trainings
 from understudy.recipe import Recipe
+from understudy.recipe.tasks import load
 from understudy.revision import commit
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import lineage, reported_recipe, roles, trained
@@ -23,6 +24,7 @@ from understudy.store.files import canonical, read_json, sha256, write_json
 
 if TYPE_CHECKING:
     from understudy.evaluate.contents import Origin
+    from understudy.evaluate.gate import Circumstances
 
 
 def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
@@ -51,16 +53,15 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metric": recipe.gate_metric,
         "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
-        "task_code": task_code(recipe.task, ("targets", "shown", "LABELLED")),
+        "task_code": task_code(recipe.task, ("targets", "shown", "LABELLED", "NOUN")),
     }
 
 
 def _gate(work: Work) -> None:
     import numpy as np
 
-    from understudy.evaluate.cautions import training_losses
     from understudy.evaluate.completions import completed
-    from understudy.evaluate.gate import Circumstances, decide
+    from understudy.evaluate.gate import decide
     from understudy.evaluate.reference import reference_as_teacher, renamed_roles
     from understudy.evaluate.report import write
     from understudy.evaluate.worst import worst
@@ -71,21 +72,8 @@ def _gate(work: Work) -> None:
     teacher = measures["reference"]
     measures, per_example = reference_as_teacher(measures, per_example)
     histories = renamed_roles(_histories(work), teacher)
-    verdict = decide(
-        measures,
-        per_example,
-        work.recipe.gate,
-        work.recipe.gate_metric,
-        Circumstances(
-            champion_problem=work.world.get("champion_problem", ""),
-            training_losses=training_losses(_of_labels(work.recipe, histories, teacher), work.recipe.objectives),
-            steps={role: int(history[-1]["step"]) for role, history in histories.items()},
-            objectives=work.recipe.objectives,
-            candidate=work.recipe.candidate,
-            judged=int(work.world["judged"]),
-            foreign=_foreign(work),
-        ),
-    )
+    around = _circumstances(work, histories, teacher)
+    verdict = decide(measures, per_example, work.recipe.gate, work.recipe.gate_metric, around)
     write_json(work.staged / "verdict.json", verdict)
     write(
         work.staged,
@@ -99,6 +87,31 @@ def _gate(work: Work) -> None:
         _origin(work),
         worst(work.input(EXAMPLES), work.input(RECORDS), per_example),
         completed(work.input(EXAMPLES), per_example),
+    )
+
+
+def _circumstances(work: Work, histories: Mapping[str, list[dict[str, float]]], teacher: str) -> "Circumstances":
+    """The inputs of the verdict besides the measurements.
+
+    Args:
+        work: the step's context.
+        histories: the training curves by role; `teacher` has the role of the teacher.
+        teacher: the name of the teacher that the student is compared with.
+    """
+    from understudy.evaluate.cautions import training_losses
+    from understudy.evaluate.copies import on_copies
+    from understudy.evaluate.gate import Circumstances
+
+    recipe = work.recipe
+    return Circumstances(
+        champion_problem=work.world.get("champion_problem", ""),
+        training_losses=training_losses(_of_labels(recipe, histories, teacher), recipe.objectives),
+        steps={role: int(history[-1]["step"]) for role, history in histories.items()},
+        objectives=recipe.objectives,
+        candidate=recipe.candidate,
+        judged=int(work.world["judged"]),
+        foreign=_foreign(work),
+        copies=on_copies(read_json(work.input(RECORDS) / "records.json"), load(recipe.task)),
     )
 
 
@@ -173,7 +186,7 @@ def step(node: Node) -> Step:
             "understudy.data.card",
             "understudy.data.records",
         ),
-        functions=(_gate, _foreign, _of_labels, _origin, reported_recipe, lineage, roles, trained),
+        functions=(_gate, _circumstances, _foreign, _of_labels, _origin, reported_recipe, lineage, roles, trained),
         section=_section,
         inputs=node.inputs,
         outside=_around,

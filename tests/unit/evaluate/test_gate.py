@@ -461,6 +461,13 @@ def test_a_champion_of_another_origin_is_compared_by_its_answers_alone(images, m
     assert "the champion's negative log-likelihood was not measured" in by_nll["detail"]
 
 
+def test_a_caution_about_copies_comes_first_and_fails_nothing(approvable):
+    verdict = decide(*approvable, Gate(), "accuracy", Circumstances(copies="Of 900 20 differ.", judged=10))
+    assert verdict["approved"]
+    assert verdict["cautions"][0] == "Of 900 20 differ."
+    assert len(verdict["cautions"]) == 2
+
+
 @pytest.mark.parametrize(("slowest", "warned"), [(30.0, False), (59.9, False), (61.0, True), (1680.0, True)])
 def test_latencies_that_vary_as_on_a_busy_machine_are_a_caution(images, measured, slowest, warned):
     arrays = images(900, {"teacher": 0.93, "student": 0.93})

@@ -1,12 +1,15 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from understudy.graph import GATE, node_of
 from understudy.recipe import Recipe
 from understudy.steps.champion import FILE
-from understudy.steps.gate import step
+from understudy.steps.gate import _circumstances, step
+from understudy.steps.step import Work
 from understudy.store import Run, Store
 from understudy.store.files import write_json
 
@@ -74,3 +77,9 @@ def test_what_the_data_s_card_says_decides_the_report(
     assert facts(store, run, digest) == {"judged": "1"}
     (tmp_path / "pets" / "README.md").write_text("---\nlicense: mit\n---\n")
     assert facts(store, run, digest) == {"judged": "1", "card": '{"licence": "mit"}'}
+
+
+def test_the_verdict_is_told_of_copies_in_the_test_split(tmp_path: Path, digits: Recipe) -> None:
+    write_json(tmp_path / "records.json", {"counts": {"train": 9, "test": 984}, "distinct": {"train": 9, "test": 20}})
+    work = SimpleNamespace(recipe=digits, world={"judged": "1"}, input=lambda role: tmp_path)
+    assert _circumstances(cast(Work, work), {}, "teacher").copies.startswith("Of 984 test images 20 differ.")
