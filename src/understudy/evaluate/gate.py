@@ -63,6 +63,8 @@ class Circumstances:
     """The champion's name if understudy did not train it: it has per-example results, and no measures."""
     copies: str = ""
     """The caution about copies in the test split, if there is one."""
+    rejections: str = ""
+    """The caution about earlier rejections by other rules, if there is one."""
     judged: int = 0
     """The candidate's number among those judged on this test split for one registered model; 0 if not counted."""
 
@@ -113,7 +115,7 @@ def decide(
         "reference": str(measures.get("reference", TEACHER)),
         "headline": headline(rules, metric, gate.margin, candidate, compared=CHAMPION in losses),
         "cautions": [
-            *filter(None, [circumstances.copies]),
+            *filter(None, [circumstances.rejections, circumstances.copies]),
             *warnings,
             *_foreign_warning(circumstances.foreign),
             *worn(circumstances.judged, gate.confidence),

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ from understudy.steps.profiles import profiles_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
+from understudy.store.judged import Judged
 
 if TYPE_CHECKING:
     from understudy.evaluate.contents import Origin
@@ -28,13 +30,36 @@ if TYPE_CHECKING:
 
 
 def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
-    """The champion's problem, the candidate's number among the models judged on this test split, and the data card."""
+    """What is outside recipe and store: the champion's problem, the data card, and the history of the candidate.
+
+    That is its number among the models judged on this test split, and the rules by which it was rejected before.
+    """
     recipe, problem = Recipe.model_validate(run.recipe), champion_problem(run)
-    split = split_digest(store, inputs[EXAMPLES])
-    number = store.number_judged(recipe.model_name, split, inputs[recipe.candidate])
-    facts = {"judged": str(number), **({"champion_problem": problem} if problem else {})}
+    candidate = _judged(recipe, store, inputs)
+    facts = {"judged": str(candidate.number), **({"champion_problem": problem} if problem else {})}
+    if rejections := candidate.earlier_rejections(rules(recipe)):
+        facts["rejections"] = json.dumps(rejections)
     data_card = card(getattr(recipe.data.source, "path", None))
     return World(facts=facts | ({"card": json.dumps(data_card)} if data_card else {}))
+
+
+def _judged(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> Judged:
+    """The candidate among those judged on this test split."""
+    return store.judged(recipe.model_name, split_digest(store, inputs[EXAMPLES]), inputs[recipe.candidate])
+
+
+def rules(recipe: Recipe) -> dict[str, Any]:
+    """The gate's settings, with the metric that it compares."""
+    return {**recipe.gate.model_dump(mode="json"), "metric": recipe.gate_metric}
+
+
+def _record(node: Node, run: Run, store: Store) -> None:
+    """Record the rules and the outcome, so that a later verdict by other rules can tell of a rejection."""
+    state = run.state(node.name)
+    manifest = store.objects.manifest(state.digest) if state else None
+    if state and manifest:
+        recipe, approved = Recipe.model_validate(run.recipe), decision(store.objects.path(state.digest)) == "approved"
+        _judged(recipe, store, manifest.inputs).record(rules(recipe), approved=approved)
 
 
 def split_digest(store: Store, examples: str) -> str:
@@ -101,8 +126,9 @@ def _circumstances(work: Work, histories: Mapping[str, list[dict[str, float]]], 
     from understudy.evaluate.cautions import training_losses
     from understudy.evaluate.copies import on_copies
     from understudy.evaluate.gate import Circumstances
+    from understudy.evaluate.rejections import rejected_before
 
-    recipe = work.recipe
+    recipe, earlier = work.recipe, json.loads(work.world.get("rejections", "[]"))
     return Circumstances(
         champion_problem=work.world.get("champion_problem", ""),
         training_losses=training_losses(_of_labels(recipe, histories, teacher), recipe.objectives),
@@ -111,6 +137,7 @@ def _circumstances(work: Work, histories: Mapping[str, list[dict[str, float]]], 
         candidate=recipe.candidate,
         judged=int(work.world["judged"]),
         foreign=_foreign(work),
+        rejections=rejected_before(recipe.candidate, earlier, rules(recipe)),
         copies=on_copies(read_json(work.input(RECORDS) / "records.json"), load(recipe.task)),
     )
 
@@ -191,4 +218,5 @@ def step(node: Node) -> Step:
         inputs=node.inputs,
         outside=_around,
         outcome=_outcome,
+        follow=partial(_record, node),
     )

@@ -461,11 +461,12 @@ def test_a_champion_of_another_origin_is_compared_by_its_answers_alone(images, m
     assert "the champion's negative log-likelihood was not measured" in by_nll["detail"]
 
 
-def test_a_caution_about_copies_comes_first_and_fails_nothing(approvable):
-    verdict = decide(*approvable, Gate(), "accuracy", Circumstances(copies="Of 900 20 differ.", judged=10))
+def test_cautions_about_rejections_and_copies_come_first_and_fail_nothing(approvable):
+    around = Circumstances(rejections="Rejected before.", copies="Of 900 20 differ.", judged=10)
+    verdict = decide(*approvable, Gate(), "accuracy", around)
     assert verdict["approved"]
-    assert verdict["cautions"][0] == "Of 900 20 differ."
-    assert len(verdict["cautions"]) == 2
+    assert verdict["cautions"][:2] == ["Rejected before.", "Of 900 20 differ."]
+    assert len(verdict["cautions"]) == 3
 
 
 @pytest.mark.parametrize(("slowest", "warned"), [(30.0, False), (59.9, False), (61.0, True), (1680.0, True)])
