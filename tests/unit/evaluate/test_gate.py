@@ -481,6 +481,22 @@ def test_latencies_that_vary_as_on_a_busy_machine_are_a_caution(images, measured
         assert "the student's are from 20 to 1,680 ms" in verdict["cautions"][0]
 
 
+@pytest.mark.parametrize(
+    ("role", "concerned"), [("teacher", True), ("student", True), ("control", False), ("champion", False)]
+)
+def test_a_noisy_latency_of_either_side_of_the_ratio_makes_headline_and_rule_unreliable(
+    images, measured, role, concerned
+):
+    arrays = images(900, dict.fromkeys(("teacher", "student", "control", "champion"), 0.93))
+    measures = measured(arrays, "image-classification")
+    measures["models"][role]["latency"] |= {"min_ms": 1.0, "p95_ms": 28.5}
+    verdict = decide(measures, arrays, Gate(), "accuracy")
+    assert rules(verdict)["latency"]["passed"]
+    assert ("not reliable" in rules(verdict)["latency"]["detail"]) is concerned
+    assert ("latency not reliable" in verdict["headline"]) is concerned
+    assert "latency" not in decide(measures, arrays, Gate(max_latency_ratio=None), "accuracy")["headline"]
+
+
 @pytest.mark.parametrize("odd", [None, 0, -1, 10**400, "fast", float("nan"), float("inf"), [1]])
 def test_odd_latencies_give_no_caution_and_no_error(images, measured, odd):
     arrays = images(900, {"teacher": 0.93, "student": 0.93})
