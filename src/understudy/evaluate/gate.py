@@ -23,7 +23,7 @@ from typing import Any
 
 from understudy.evaluate.advice import advice
 from understudy.evaluate.cautions import cautions, meaning
-from understudy.evaluate.contents import Verdict, Worth
+from understudy.evaluate.contents import Confusion, Verdict, Worth
 from understudy.evaluate.fields import mapping, number
 from understudy.evaluate.headline import headline
 from understudy.evaluate.limits import limits
@@ -117,7 +117,7 @@ def decide(
             rules, metric, gate.margin, candidate, compared=CHAMPION in losses, is_latency_reliable=is_reliable
         ),
         "cautions": [*_on_the_test(circumstances), *warnings, *_around(models, gate, circumstances)],
-        "advice": advice(bootstrap, metric, gate.confidence, circumstances.objectives) if candidate == STUDENT else [],
+        "advice": _advice(bootstrap, metric, gate, circumstances, quality, measures.get("confusion")),
         "judged": judged_so_far(circumstances.judged),
         "control": _worth(control, metric, gate) if control else None,
         "recovered": recovered(bootstrap, metric, gate.confidence) if control_roles else None,
@@ -143,6 +143,21 @@ def _around(models: Mapping[str, Any], gate: Gate, circumstances: Circumstances)
         )
     yield from worn(circumstances.judged, gate.confidence)
     yield from filter(None, [on_latencies(models, circumstances.candidate)])
+
+
+def _advice(
+    bootstrap: Bootstrap,
+    metric: MetricName,
+    gate: Gate,
+    circumstances: Circumstances,
+    quality: list[Rule],
+    confusion: Confusion | None,
+) -> list[str]:
+    """What to change about a student; none for a control, whose training has no teacher."""
+    if circumstances.candidate != STUDENT:
+        return []
+    against_teacher = next((rule for rule in quality if rule.rule == f"quality-against-{TEACHER}"), None)
+    return advice(bootstrap, metric, gate.confidence, circumstances.objectives, against_teacher, confusion)
 
 
 def _has(role: str, models: Mapping[str, Any], per_example: Mapping[str, Any]) -> bool:

@@ -330,6 +330,19 @@ def test_a_student_worse_than_its_control_is_rejected_with_advice(texts, measure
     )
 
 
+def test_a_student_too_far_behind_its_teacher_is_rejected_with_advice(images, measured):
+    arrays = images(500, {"teacher": 0.97, "student": 0.8})
+    measures = measured(arrays, "image-classification")
+    assert decide(measures, arrays, Gate(), "accuracy")["advice"] == [
+        "Train the student longer (student.train): its steps or its epochs.",
+        "Take a larger student (student.model).",
+    ]
+    measures["confusion"] = {"labels": ["cat", "dog"], "counts": [[250, 0], [250, 0]]}
+    assert decide(measures, arrays, Gate(), "accuracy")["advice"][0].startswith("The student answers cat for 100 %")
+    control = Circumstances(candidate="control")
+    assert decide(measures, arrays, Gate(), "accuracy", control)["advice"] == []
+
+
 def test_a_control_instead_of_the_student_is_judged_and_named(texts, measured):
     verdict = worse_than_control(texts, measured, candidate="control", teacher=2.1)
     assert verdict["approved"]
