@@ -12,6 +12,7 @@ FILES = (
     "plan/hardware.yaml",
     "recipes/digits.yaml",
     "recipes/llm.yaml",
+    "recipes/chat.yaml",
     "recipes/pydoc.yaml",
 )
 """Files that a build can leave out: data, and the folders that src/understudy only links to."""

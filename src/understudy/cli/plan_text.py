@@ -139,7 +139,7 @@ def print_trainings(answers: Sequence[Answer], *, control: bool) -> None:
     """Print the time and cost of all trainings, if there is an estimate for each."""
     hours = [answer.hours for answer in answers if answer.hours is not None]
     if len(hours) == len(answers):
-        control_note = "; the control, at most as long as the student, comes on top" if control else ""
+        control_note = "; the control, at most as long as distill, comes on top" if control else ""
         cost = sum(answer.cost for answer in answers)
         price = f", {cost:.2f} USD" if cost else ""
         typer.echo(f"  trainings {_time(sum(hours))} one after another{price}{control_note}")

@@ -157,10 +157,14 @@ class PackedExamples:
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and labels of these sequences."""
         targets, _ = self._target_indices(indices)
-        labels = np.where(targets < 0, IGNORED, self._tokens[targets].astype(np.int64))
+        labels = self._labels(targets)
         inputs = np.where(targets > 0, self._tokens[np.maximum(targets - 1, 0)].astype(np.int64), self._eos)
         inputs[np.isin(targets, self._begins)] = self._first_token
         return torch.from_numpy(inputs), torch.from_numpy(labels)
+
+    def _labels(self, targets: Indices) -> Indices:
+        """The labels for indices of target tokens, -1 for none."""
+        return np.where(targets < 0, IGNORED, self._tokens[targets].astype(np.int64))
 
     def positions(self, indices: Indices) -> Tensor:
         """Each token's position in its document, int64 (B, L)."""

@@ -17,6 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.data import prompts
+from understudy.data.prompts import Prompts
+
 Integers = NDArray[np.int64]
 
 
@@ -39,6 +42,8 @@ class TestSplit(Protocol):
     """The number of predictions of each example."""
     bytes: Integers
     """The number of UTF-8 bytes of each example; 0 if it is no text."""
+    prompts: Prompts
+    """The examples to continue."""
 
     def batch_count(self, size: int) -> int:
         """The number of batches."""
@@ -49,6 +54,9 @@ class TestSplit(Protocol):
     def sample(self, size: int) -> NDArray[Any]:
         """Inputs for timing."""
 
+    def prompt_inputs(self) -> list[Integers]:
+        """The inputs of the prompts, (prompts, length), in an array for each length."""
+
 
 class Labelled:
     """The test split of labelled examples, memory-mapped; `inputs` is the name of their inputs in SPLIT.NAME.npy."""
@@ -58,6 +66,7 @@ class Labelled:
         self.labels: Integers = np.load(folder / f"{split}.labels.npy")
         self.tokens: Integers = np.ones(len(self.labels), dtype=np.int64)
         self.bytes: Integers = np.zeros(len(self.labels), dtype=np.int64)
+        self.prompts = prompts.NONE
 
     def batch_count(self, size: int) -> int:
         """The number of batches."""
@@ -74,6 +83,10 @@ class Labelled:
         """Inputs for timing: the first examples, repeated if there are too few."""
         return np.array(self.inputs[np.arange(size) % len(self.labels)])
 
+    def prompt_inputs(self) -> list[Integers]:
+        """None: an example with a label is not continued."""
+        return []
+
 
 class Documents:
     """The test split of documents, memory-mapped, as windows of `length` tokens, `stride` tokens apart."""
@@ -84,6 +97,7 @@ class Documents:
         self.bytes: Integers = np.load(folder / f"{split}.bytes.npy")
         self.offsets: Integers = np.load(folder / f"{split}.offsets.npy")
         self.tokens: Integers = np.diff(self.offsets)
+        self.prompts = prompts.of_documents(self.offsets, length)
         windows = np.where(self.tokens > 0, 1 - np.minimum(0, length - self.tokens) // stride, 0)
         self.documents = np.repeat(np.arange(len(self.tokens)), windows)
         nth = np.arange(len(self.documents)) - np.repeat(np.cumsum(windows) - windows, windows)
@@ -112,11 +126,14 @@ class Documents:
             examples = np.where(counted, self.documents[rows, None], -1)
             yield Batch(before.astype(np.int64), self.text[places].astype(np.int64), examples)
 
-    def first_inputs(self, documents: Integers, count: int) -> Integers:
-        """The beginnings of documents, (documents, 1 + count): the first input of each, and `count` of its tokens."""
-        places = self.offsets[documents][:, None] + np.arange(count)
-        begin = np.full((len(documents), 1), self.first)
-        return np.concatenate([begin, self.text[places]], axis=1).astype(np.int64)
+    def prompt_inputs(self) -> list[Integers]:
+        """The beginnings of documents, all of one length, after the first token."""
+        chosen = self.prompts
+        if not len(chosen.examples):
+            return []
+        places = chosen.begins[:, None] + np.arange(chosen.ends[0] - chosen.begins[0])
+        begin = np.full((len(places), 1), self.first)
+        return [np.concatenate([begin, self.text[places]], axis=1).astype(np.int64)]
 
     def sample(self, size: int) -> NDArray[Any]:
         """Inputs for timing: full windows from the start of the split."""

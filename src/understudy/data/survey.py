@@ -80,7 +80,7 @@ def survey(folder: Path) -> Images | Documents:
         suffixes = " ".join((*sorted(SUFFIXES), *TEXTS))
         raise InputError(
             f"{folder}: contains no images and no texts ({suffixes}); {contents}. "
-            "Images may also be in Parquet, and texts in Parquet or CSV (docs/using/recipes.md). "
+            "Images may also be in Parquet, and texts in Parquet, CSV or JSON (docs/using/recipes.md). "
             "understudy init --example digits writes a recipe that needs none"
         )
     if len(images) >= len(texts):

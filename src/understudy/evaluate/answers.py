@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from understudy.data.measured import Batch, Documents, TestSplit
-from understudy.evaluate.completions import Beginnings, beginnings
+from understudy.data.measured import Batch, TestSplit
 from understudy.evaluate.contents import COMPLETIONS, CONFUSION, MOST_LABELS, results_file
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.scoring import Predicted, Scores, predicted
@@ -25,7 +24,7 @@ MOST_LOGITS = 2**28
 
 Results = dict[str, FloatArray]
 """Per-example sums, as in Scores. `confusion`: number of images by label (row) and prediction (column).
-`completions`: the tokens generated after the beginnings of some documents; NaN where the logits are."""
+`completions`: the tokens generated after the split's prompts; NaN where the logits are."""
 
 
 def batch_size(requested: int, facts: Mapping[str, Any]) -> int:
@@ -84,25 +83,20 @@ def results(
 
 def step_count(split: TestSplit, size: int) -> int:
     """The number of steps for a model's results: one for each batch, and one for each token of the completions."""
-    return split.batch_count(size) + (_beginnings(split).steps if isinstance(split, Documents) else 0)
-
-
-def _beginnings(split: Documents) -> Beginnings:
-    return beginnings(split.tokens, split.length)
+    return split.batch_count(size) + len(split.prompt_inputs()) * split.prompts.tokens
 
 
 def _completions(module: nn.Module, split: TestSplit, device: torch.device, tick: Callable[[int], None]) -> FloatArray:
-    """A model's completions, (documents, tokens); called on every rank, since a sharded model takes all of them."""
-    if not isinstance(split, Documents):
-        return np.zeros((0, 0))
-    prompts = _beginnings(split)
-    sequences = torch.from_numpy(split.first_inputs(prompts.documents, prompts.prompt_length)).to(device)
-    completions = np.zeros(prompts.shape)
-    for position in range(prompts.steps):
-        highest, next_tokens = module(sequences).logits[:, -1].float().max(dim=-1)
-        completions[:, position] = next_tokens.double().masked_fill(highest.isnan(), torch.nan).cpu().numpy()
-        sequences = torch.cat([sequences, next_tokens[:, None]], dim=1)
-        tick(1)
+    """A model's completions, (prompts, tokens); called on every rank, since a sharded model takes all of them."""
+    completions, start = np.zeros(split.prompts.shape), 0
+    for inputs in split.prompt_inputs():
+        sequences, rows = torch.from_numpy(inputs).to(device), slice(start, start + len(inputs))
+        for position in range(split.prompts.tokens):
+            highest, next_tokens = module(sequences).logits[:, -1].float().max(dim=-1)
+            completions[rows, position] = next_tokens.double().masked_fill(highest.isnan(), torch.nan).cpu().numpy()
+            sequences = torch.cat([sequences, next_tokens[:, None]], dim=1)
+            tick(1)
+        start += len(inputs)
     return completions
 
 

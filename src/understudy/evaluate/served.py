@@ -72,12 +72,13 @@ def chosen(predictions: NDArray[np.int64]) -> list[int]:
     """The examples to score: evenly spaced over the split, with at most PREDICTIONS predictions together.
 
     Args:
-        predictions: number of predictions of each example; the split is not empty.
+        predictions: number of predictions of each example; one at least has some.
     """
-    candidates = np.unique(np.linspace(0, len(predictions) - 1, EXAMPLES).astype(int)).tolist()
+    measured = np.flatnonzero(predictions)  # a conversation that was left out has none
+    candidates = measured[np.unique(np.linspace(0, len(measured) - 1, EXAMPLES).astype(int))]
     selected, remaining = list[int](), PREDICTIONS
-    for index in candidates:
+    for index in candidates.tolist():
         if predictions[index] <= remaining:
             selected.append(index)
             remaining -= int(predictions[index])
-    return selected or [int(predictions.argmin())]
+    return selected or [int(measured[predictions[measured].argmin()])]

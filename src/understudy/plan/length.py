@@ -35,7 +35,7 @@ def training_examples(recipe: Recipe) -> int | None:
     shares = {"test": recipe.data.test, "validation": recipe.data.validation}
     fraction = 1 - sum(share for split, share in shares.items() if split not in splits)
     fraction *= reading.total / count if count else 0.0
-    if not recipe.takes("data.text.packing"):  # a record is an example
+    if not recipe.packed and not recipe.takes("data.text.packing"):  # a record is an example
         return round(fraction * trained)
     return round(fraction * length / TOKEN / recipe.text.sequence_length)
 

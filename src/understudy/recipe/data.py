@@ -42,6 +42,18 @@ class Text(Section):
     tokenizer: Tokenizer = Tokenizer()
 
 
+class Chat(Section):
+    """How conversations become sequences of tokens, and which of the tokens are learned."""
+
+    template: str | None = None
+    """A file with a chat template (jinja). Without it, the template of the pretrained tokenizer, or ChatML for a
+    tokenizer that is trained here."""
+    loss_on: Literal["assistant", "last", "all"] = "assistant"
+    """The tokens that are targets: all turns of the assistant, the last one, or all tokens."""
+    train_on_eos: bool = True
+    """Whether the token that ends a learned turn is a target, too."""
+
+
 class DataSet(Section):
     """The source of records that some trainings read instead of `data`; all are trained on.
 
@@ -61,3 +73,4 @@ class Data(DataSet):
     test: Fraction = 0.2
     image: Image | None = None
     text: Text | None = None
+    chat: Chat | None = None

@@ -20,9 +20,10 @@ from understudy.recipe.rules import conflicts
 from understudy.recipe.schema import Recipe, Student
 from understudy.recipe.yaml import KeyPath, Value, Values
 
-# Values that may be paths. The data's always is; the others may be hub ids.
+# Values that may be paths. The data's always is, and a template's; the others may be hub ids.
 DATA = ("data", "source", "path")
 MODEL = ("model", "pretrained")
+TEMPLATE = ("data", "chat", "template")
 TOKENIZER = ("data", "text", "tokenizer", "pretrained")
 
 SECTIONS = frozenset(field.alias or name for name, field in Recipe.model_fields.items())
@@ -144,7 +145,7 @@ def schema() -> dict[str, object]:
 
 def completed(recipe: Recipe) -> Recipe:
     """The recipe with the defaults that depend on its task or name written out."""
-    shape = {name: getattr(recipe, name) for name in ("image", "text") if recipe.takes(f"data.{name}")}
+    shape = {name: getattr(recipe, name) for name in ("image", "text", "chat") if recipe.takes(f"data.{name}")}
     names = {"model": recipe.model_name, "experiment": recipe.experiment}
     return recipe.model_copy(
         update={
@@ -184,7 +185,11 @@ def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
     teachers = data.get("teachers")
     named = [("teachers", name, *MODEL) for name in (teachers if isinstance(teachers, dict) else ())]
     data_sets = data.get("data_sets")
-    paths = {DATA, *(("data_sets", name, *DATA[1:]) for name in (data_sets if isinstance(data_sets, dict) else ()))}
+    paths = {
+        DATA,
+        TEMPLATE,
+        *(("data_sets", name, *DATA[1:]) for name in (data_sets if isinstance(data_sets, dict) else ())),
+    }
     for path in (*paths, TOKENIZER, (TEACHER, *MODEL), (STUDENT, *MODEL), *named):
         section: Value = data
         for key in path[:-1]:

@@ -61,7 +61,7 @@ def _of_other_tasks(recipe: Recipe) -> Iterator[Conflict]:
 
 def specific(recipe: Recipe) -> Iterator[tuple[str, KeyPath]]:
     """The settings in a recipe that only some tasks have: the name in the tasks' SETTINGS, and the path."""
-    for name in ("image", "text"):
+    for name in ("image", "text", "chat"):
         if getattr(recipe.data, name):
             yield f"data.{name}", ("data", name)
     if recipe.takes("data.text") and recipe.text.packing != "wrapped":
@@ -99,9 +99,8 @@ def _objectives(recipe: Recipe, training: Training) -> Iterator[Conflict]:
             chosen = degrees(strategy, resources.nodes, resources.processes)
         except ValueError:  # reported where the strategy is checked
             return
-    packed = recipe.takes("data.text") and recipe.text.packing != "wrapped"
     for at, objective in enumerate(recipe.objectives_of(training.path)):
-        for why in objective.requirements.conflicts(chosen, packed=packed):
+        for why in objective.requirements.conflicts(chosen, packed=recipe.packed):
             yield (*training.key_path, "distill", at), why
 
 
@@ -123,12 +122,12 @@ def _data(recipe: Recipe) -> Iterator[Conflict]:
 
 def _packing(recipe: Recipe) -> Iterator[Conflict]:
     """Settings that cannot keep documents apart."""
-    if recipe.text.packing == "wrapped":
+    if not recipe.packed:
         return
     for path, stage in recipe.trainings.items():
         strategy = stage.train.strategy
         if isinstance(strategy, Degrees) and strategy.cp > 1 and strategy.cp_comm_type == "ring":
-            why = "a ring sees all earlier positions, and data.text.packing keeps documents apart; use alltoall"
+            why = "a ring sees all earlier positions, but packed documents are kept apart; use alltoall"
             yield (*to_key_path(path), "train", "strategy", "cp_comm_type"), why
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from understudy.recipe.data import Data, DataSet, Image, Text
+from understudy.recipe.data import Chat, Data, DataSet, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import Distill, Objectives, StageObjectives, TeacherObjective, without_teacher
@@ -418,3 +418,14 @@ class Recipe(Section):
     def text(self) -> Text:
         """The shape of every sequence."""
         return self.data.text or Text()
+
+    @property
+    def chat(self) -> Chat:
+        """How conversations become sequences."""
+        return self.data.chat or Chat()
+
+    @property
+    def packed(self) -> bool:
+        """Whether a training sequence holds several whole examples, which do not attend to each other."""
+        by_setting = self.takes("data.text.packing") and self.text.packing == "documents"
+        return by_setting or load(self.task).PACKED

@@ -20,8 +20,10 @@ SOURCES = {
     "image-folder": "understudy.data.sources.image_folder",
     "parquet": "understudy.data.sources.parquet",
     "csv": "understudy.data.sources.csv",
+    "jsonl": "understudy.data.sources.jsonl",
     "text-files": "understudy.data.sources.text_files",
     "python-docs": "understudy.data.sources.python_docs",
+    "python-questions": "understudy.data.sources.python_questions",
 }
 
 

@@ -19,10 +19,11 @@ TASKS = {
     "causal-lm": "understudy.tasks.causal_lm",
     "text-classification": "understudy.tasks.text_classification",
     "token-classification": "understudy.tasks.token_classification",
+    "chat": "understudy.tasks.chat",
 }
 
-Kind = Literal["image", "text", "optional text", "label"]
-"""The content of a record's field. An optional one is there if the recipe names it."""
+Kind = Literal["image", "text", "optional text", "label", "messages"]
+"""The content of a record's field. An optional one is there if the recipe names it; messages are a conversation."""
 KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 
 
@@ -39,6 +40,8 @@ class RecipeTask(Protocol):
     """The fields of a record. The first one is its content; a label has the name label."""
     LABELLED: bool
     """Whether an example has one of a fixed set of labels, its field `label`, and is one prediction: right or wrong."""
+    PACKED: bool
+    """Whether a training sequence holds several whole examples, which do not attend to each other."""
     PROPOSED_FOR: str
     """The contents of a folder for which `understudy init` proposes it: images, documents, or nothing ("")."""
     METRICS: tuple[str, ...]

@@ -22,7 +22,7 @@ from understudy.revision import version as installed
 
 if TYPE_CHECKING:
     from mlflow.models import Model, ModelSignature
-    from mlflow.types.schema import Schema
+    from mlflow.types.schema import ParamSpec, Schema
 
 SCRIPT = Path(__file__).with_name("serving.py")
 NEEDED = ("mlflow", "numpy", "pandas", "safetensors", "torch")
@@ -115,19 +115,28 @@ def signature(facts: Description) -> "ModelSignature":
     """
     import numpy as np
     from mlflow.models import ModelSignature
-    from mlflow.types.schema import DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+    from mlflow.types.schema import ParamSchema, Schema, TensorSpec
 
     task = served_task(facts["task"])
     named = task.inputs(facts)
     inputs = columns(named) if named else Schema([TensorSpec(np.dtype("O"), (-1,))])
-    params = [ParamSpec(name, DataType.long, default) for name, default in task.PARAMS.items()]
+    params = [_param(name, default) for name, default in task.PARAMS.items()]
     return ModelSignature(inputs, columns(task.OUTPUTS), ParamSchema(params) if params else None)
+
+
+def _param(name: str, default: int | float | list[str]) -> "ParamSpec":  # an int is another type
+    from mlflow.types.schema import DataType, ParamSpec
+
+    if isinstance(default, list):
+        return ParamSpec(name, DataType.string, default, shape=(-1,))
+    return ParamSpec(name, DataType.long if isinstance(default, int) else DataType.double, default)
 
 
 def columns(types: Mapping[str, str]) -> "Schema":
     """Columns with the types that a task gives them."""
-    from mlflow.types.schema import Array, ColSpec, DataType, Schema
+    from mlflow.types.schema import Array, ColSpec, DataType, Object, Property, Schema
 
     string, double = DataType.string, DataType.double
     mlflow_types = {"string": string, "double": double, "strings": Array(string), "doubles": Array(double)}
+    mlflow_types["messages"] = Array(Object([Property("role", string), Property("content", string)]))
     return Schema([ColSpec(mlflow_types[kind], name) for name, kind in types.items()])

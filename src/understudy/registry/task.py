@@ -17,7 +17,7 @@ class ServedTask(RecipeTask, Protocol):
 
     OUTPUTS: Mapping[str, str]
     """The columns of a response, with their types: string, strings, double or doubles."""
-    PARAMS: Mapping[str, int]
+    PARAMS: Mapping[str, int | float | list[str]]
     """Parameters of a request, with their defaults."""
     LIBRARIES: tuple[str, ...]
     """Libraries that its Predictor imports."""
@@ -25,12 +25,12 @@ class ServedTask(RecipeTask, Protocol):
     """Modules whose files its Predictor loads, by the names of the version's artifacts."""
 
     def inputs(self, facts: Facts) -> Mapping[str, str]:
-        """The columns of a request, with their types. Without columns, arrays of objects."""
+        """The columns of a request, with their types, also messages. Without columns, arrays of objects."""
 
-    def example(self, facts: Facts) -> dict[str, list[str]]:
+    def example(self, facts: Facts) -> dict[str, list[Any]]:
         """A request, by column."""
 
-    def request(self, examples: Sequence[Content]) -> tuple[dict[str, list[Any]], dict[str, int]]:
+    def request(self, examples: Sequence[Content]) -> tuple[dict[str, list[Any]], Mapping[str, int]]:
         """The request that scores test examples: its columns and its parameters."""
 
     def losses(self, facts: Facts, rows: Mapping[str, Any], examples: Sequence[Content]) -> list[float]:

@@ -28,7 +28,9 @@ def trained(work: Work) -> list[str]:
 def reported_recipe(recipe: Recipe) -> Mapping[str, object]:
     """The recipe without the settings that do not affect the result."""
     checkpoints: Any = {"train": {"checkpoint_every"}, "stages": {"__all__": {"train": {"checkpoint_every"}}}}
-    packing = {"text": {"packing"} if recipe.text.packing == "wrapped" else set()}
+    packing: Any = {"text": {"packing"} if recipe.text.packing == "wrapped" else set()}
+    if not recipe.takes("data.chat"):
+        packing["chat"] = True
     return completed(recipe).model_dump(
         mode="json",
         by_alias=True,

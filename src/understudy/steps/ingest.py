@@ -18,7 +18,7 @@ def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
     from understudy.data.sources.registry import module_of, source_identity
 
     data_set = recipe.data_of(node.data)
-    data = data_set.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
+    data = data_set.model_dump(mode="json", exclude={"image": True, "text": True, "chat": True, "source": {"path"}})
     content = source_identity(data_set.source, store.fingerprints)
     code = revision((module_of(data_set.source),))  # loaded by name: this step's imports do not reach it
     checks = task_code(recipe.task, ("check", "FIELDS", "LABELLED"))

@@ -23,6 +23,7 @@ from understudy.store.files import read_json
 
 if TYPE_CHECKING:
     from understudy.evaluate.metrics import FloatArray
+    from understudy.models.facts import Facts
 
 MEASURES, PER_EXAMPLE = "measures.json", "per_example.npz"
 FILES = frozenset({MEASURES, PER_EXAMPLE})
@@ -62,7 +63,7 @@ def checked_measures(
         facts = read_json(examples / "examples.json")
         labels = _labels(facts)
         weights = _weights(examples, measures["examples"])
-        completions = _completions(weights[0], facts)
+        completions = _completions(examples, facts)
         targets = _targets(examples, recipe.task)
         counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), completions, targets, *weights)
         _check_confusion(measures["confusion"], labels, counts[STUDENT])
@@ -219,12 +220,12 @@ def _contradicts(answers: "FloatArray", targets: "FloatArray", correct: "FloatAr
     return not labels or not np.array_equal(answers == targets, correct == 1)
 
 
-def _completions(tokens: "FloatArray", facts: Mapping[str, Any]) -> Completions:
-    from understudy.evaluate.completions import beginnings
+def _completions(examples: Path, facts: "Facts") -> Completions:
+    from understudy.evaluate.completions import prompts_of
 
     if "labels" in facts:
         return Completions((0, 0), 0)
-    return Completions(beginnings(tokens, facts["sequence_length"]).shape, facts["vocab_size"])
+    return Completions(prompts_of(examples, facts).shape, facts["vocab_size"])
 
 
 def _shapes(examples: int, *, answers: bool) -> dict[str, Shape]:

@@ -27,6 +27,9 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         # Left out for the value that was fixed before this was a setting: such examples keep their key.
         shape["text"] = text.model_dump(mode="json", exclude={"packing"} if text.packing == "wrapped" else set())
         shape["content"] = _tokenizer(text.tokenizer, store)
+    if recipe.takes("data.chat"):
+        shape["chat"] = recipe.chat.model_dump(mode="json", exclude={"template"})
+        shape["template"] = [store.fingerprints.file(Path(recipe.chat.template))] if recipe.chat.template else []
     return shape
 
 

@@ -27,6 +27,7 @@ INPUT: str = "sequence"
 TARGETS: str = "tokens"
 FIELDS: "Mapping[str, Kind]" = {"text": "text"}
 LABELLED: bool = False
+PACKED: bool = False
 PROPOSED_FOR: str = "documents"
 METRICS: tuple[str, ...] = ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error")
 SETTINGS: frozenset[str] = frozenset({"data.text", "data.text.packing", "evaluate.stride"})

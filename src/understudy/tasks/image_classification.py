@@ -28,6 +28,7 @@ INPUT: str = "image"
 TARGETS: str = "images"
 FIELDS: "Mapping[str, Kind]" = {"image": "image", "label": "label"}
 LABELLED: bool = True
+PACKED: bool = False
 PROPOSED_FOR: str = "images"
 METRICS: tuple[str, ...] = ("accuracy", "nll", "calibration_error")
 SETTINGS: frozenset[str] = frozenset({"data.image", "model.labels", "model.normalization", "train.augment"})

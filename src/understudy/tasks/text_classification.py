@@ -27,6 +27,7 @@ INPUT: str = "text"
 TARGETS: str = "texts"
 FIELDS: "Mapping[str, Kind]" = {"text": "text", "second": "optional text", "label": "label"}
 LABELLED: bool = True
+PACKED: bool = False
 PROPOSED_FOR: str = ""
 METRICS: tuple[str, ...] = ("accuracy", "macro_f1", "balanced_accuracy", "matthews", "nll", "calibration_error")
 SETTINGS: frozenset[str] = frozenset({"data.text", "model.labels"})

@@ -30,6 +30,7 @@ INPUT: str = "text"
 TARGETS: str = "words"
 FIELDS: "Mapping[str, Kind]" = {"words": "text", "labels": "text"}
 LABELLED: bool = False
+PACKED: bool = False
 PROPOSED_FOR: str = ""
 METRICS: tuple[str, ...] = ("accuracy", "nll", "calibration_error")
 SETTINGS: frozenset[str] = frozenset({"data.text", "model.labels"})

@@ -42,8 +42,8 @@ def check_takes_positions(model: nn.Module, path: str) -> None:
     net = model.get_submodule("net")
     if "position_ids" not in inspect.signature(net.forward).parameters:
         raise InputError(
-            f"{path}: {type(net).__name__} takes no position_ids, so it cannot be told where a document begins; leave "
-            "out data.text.packing, or take another model"
+            f"{path}: {type(net).__name__} takes no position_ids, so it cannot be told where a document begins; take "
+            "another model, or leave out data.text.packing if it is set"
         )
 
 
@@ -89,12 +89,12 @@ def _check(evaluate: Evaluate, facts: Facts, spread: Spread, path: str) -> None:
     if within_document == 0:
         raise InputError(
             f"{path}: the model's outputs do not depend on earlier tokens before it is trained, so a test cannot "
-            "show that it separates documents; leave out data.text.packing, or start from other weights"
+            "show that it separates documents; start from other weights, or leave out data.text.packing if it is set"
         )
     if not between_documents <= ROUNDING * within_document:
         raise InputError(
             f"{path}: the model's outputs for a document depend on the previous document of the sequence: its "
-            "attention ignores position_ids; leave out data.text.packing, or take another model"
+            "attention ignores position_ids; take another model, or leave out data.text.packing if it is set"
         )
 
 

@@ -16,6 +16,11 @@ def test_few_examples_are_chosen_from_the_whole_split(lengths: list[int]) -> Non
     ]
 
 
+def test_examples_without_predictions_are_not_chosen() -> None:
+    assert chosen(np.array([0, 3, 0, 0, 4])) == [1, 4]
+    assert chosen(np.array([0, PREDICTIONS + 1, 0])) == [1]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(("difference", "within"), [(0.0, True), (0.9, True), (1.1, False), (np.nan, False)])
 def test_the_tolerance_is_half_of_the_digits_for_each_prediction(

@@ -329,8 +329,8 @@ def test_documents_that_are_apart_go_in_no_ring(tmp_path: Path) -> None:
     load(write(tmp_path, text), [*ring, "student.train.strategy.cp_comm_type=alltoall"])
     (line,) = errors_of(tmp_path, text, ring)
     assert line.endswith(
-        "student.train.strategy.cp_comm_type: a ring sees all earlier positions, and data.text.packing keeps documents "
-        "apart; use alltoall"
+        "student.train.strategy.cp_comm_type: a ring sees all earlier positions, but packed "
+        "documents are kept apart; use alltoall"
     )
 
 
@@ -440,7 +440,7 @@ def test_the_last_override_of_a_value_counts(tmp_path: Path) -> None:
         ("nope.a=1", "nope: unknown key; known here: name, task, seed, data, data_sets, teacher, teachers, student, "
          "evaluate, gate, register, resources"),
         ("data.source={type: parquet, path: x, n: 3}", "data.source.n: unknown key; known here: type, path, image, "
-         "label, columns, split, follow_links"),
+         "label, columns, format, split, follow_links"),
     ],
 )  # fmt: skip
 def test_an_overrides_error_names_the_override(tmp_path: Path, override: str, message: str) -> None:

@@ -107,5 +107,5 @@ def test_a_new_source_is_told_that_it_has_no_records_for_a_task() -> None:
 
 
 def test_what_is_not_registered_is_no_source() -> None:
-    with pytest.raises(InputError, match='python-docs, got "letters"'):
+    with pytest.raises(InputError, match='python-questions, got "letters"'):
         recipe(GOOD)

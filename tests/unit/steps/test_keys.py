@@ -281,7 +281,7 @@ def test_built_in_sources_count_by_content(
     ("library", "expected"),
     [
         ("pyarrow", ALL),
-        ("tokenizers", EVALUATE),
+        ("tokenizers", GATE),
         ("pillow", ALL),
         ("torch", TRAINING),
         ("transformers", TRAINING),
@@ -384,11 +384,15 @@ SOURCE_USERS = {
     "image_folder": {"image-folder"},
     "parquet": {"parquet"},
     "csv": {"csv"},
+    "jsonl": {"jsonl"},
+    "json_objects": {"jsonl"},
+    "conversations": {"parquet", "jsonl"},
     "text_files": {"text-files"},
     "python_docs": {"python-docs"},
-    "files": {"image-folder", "parquet", "csv", "text-files"},
-    "columns": {"parquet", "csv"},
-    "registry": {"digits", "image-folder", "parquet", "csv", "text-files", "python-docs"},
+    "python_questions": set(),
+    "files": {"image-folder", "parquet", "csv", "jsonl", "text-files"},
+    "columns": {"parquet", "csv", "jsonl"},
+    "registry": {"digits", "image-folder", "parquet", "csv", "jsonl", "text-files", "python-docs", "python-questions"},
 }
 
 
@@ -409,11 +413,12 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
     module: str,
 ) -> None:
     (tmp_path / "source").mkdir()
-    for name in ("1.png", "1.parquet", "1.csv", "1.txt"):
+    for name in ("1.png", "1.parquet", "1.csv", "1.jsonl", "1.txt"):
         (tmp_path / "source" / "a").mkdir(exist_ok=True)
         (tmp_path / "source" / "a" / name).write_bytes(b"content")
     recipes = {"digits": digits, "python-docs": pydoc}
-    for recipe, kind in ((digits, "image-folder"), (digits, "parquet"), (pydoc, "csv"), (pydoc, "text-files")):
+    texts, images = ("csv", "jsonl", "text-files"), ("image-folder", "parquet")
+    for recipe, kind in [*((digits, kind) for kind in images), *((pydoc, kind) for kind in texts)]:
         recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
     before = {kind: keys(recipe) for kind, recipe in recipes.items()}
     root = copied(monkeypatch)

@@ -22,7 +22,7 @@ SINGLE = (
 )
 """A file of one array, which numpy gives out without an archive around it."""
 CONFUSION = np.array([[1.0, 0.0], [1.0, 1.0]])
-TEXT = {"task": "causal-lm", "sequence_length": 4, "vocab_size": 9}
+TEXT = {"task": "causal-lm", "eos_id": 0, "sequence_length": 4, "vocab_size": 9}
 ONE, MANY, NONE = np.ones(EXAMPLES), np.ones((EXAMPLES, 15)), np.zeros((0, 0))
 
 
@@ -254,6 +254,7 @@ def test_documents_are_as_long_as_the_examples_have_them(tmp_path: Path, check: 
     (tmp_path / "examples" / "test.labels.npy").unlink()
     described = {**TEXT, "counts": {"test": EXAMPLES}, "skipped": {}}
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(described))
+    np.save(tmp_path / "examples" / "test.tokens.npy", np.zeros(11, np.uint16))
     np.save(tmp_path / "examples" / "test.offsets.npy", np.array([0, 4, 6, 11]))
     np.save(tmp_path / "examples" / "test.bytes.npy", np.array([9, 5, 12]))
     expected = {**measures(), "confusion": None}

@@ -1,7 +1,7 @@
 """The columns of a table's fields and splits, by name: for every source that reads tables."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 
 from understudy.data.raw import Split
 from understudy.data.sources.splits import SPLIT_NAMES, split_named
@@ -12,6 +12,8 @@ Columns = Mapping[str, str]
 """The column of each field."""
 
 NONE: Columns = MappingProxyType({})
+
+NAMES = {str: "a string", list: "an array", dict: "an object", bool: "true or false", NoneType: "null"}
 
 
 def of_fields(named: Columns, fields: Mapping[str, Kind], by_default: Columns = NONE) -> Columns:
@@ -72,3 +74,8 @@ def split_of(column: str, record: str, value: str | None) -> Split:
         fix = f"It may say {', '.join(SPLIT_NAMES)}."
         raise InputError(f"data.source.split: {record}: column {column} says {value!r}. {fix}")
     return split
+
+
+def kind_of(value: object) -> str:
+    """The name of a value's type in a message, in the words of JSON."""
+    return NAMES.get(type(value), "a number")

@@ -22,7 +22,7 @@ class FileSelection:
     words: str
     """Their name in messages."""
     suffixes: frozenset[str] | None = None
-    """In lower case; None takes every file of the pattern."""
+    """Endings of names, in lower case, such as .png or .jsonl.gz; None takes every file of the pattern."""
     may_be_one: bool = False
     """Whether the path may be a single file."""
     follow_links: bool = False
@@ -49,7 +49,7 @@ def find(selection: FileSelection) -> tuple[Path, list[Path]]:
     for path in paths:
         check_name(path)
     if selection.suffixes is not None:
-        paths = [path for path in paths if path.suffix.lower() in selection.suffixes]
+        paths = [path for path in paths if path.name.lower().endswith(tuple(selection.suffixes))]
     if not paths:
         raise InputError(
             f"data.source.path: {selection.path} holds no {selection.words}{_instead(root)}. "

@@ -1,6 +1,7 @@
 """Records from Parquet files: a column for each field of the task, whose type fits the field's kind.
 
-Images are encoded bytes, or the {bytes, path} of the datasets library.
+Images are encoded bytes, or the {bytes, path} of the datasets library. The turns of a conversation are a list of
+structs.
 """
 
 import json
@@ -10,7 +11,18 @@ from typing import Any, Literal
 
 from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
-from understudy.data.sources.columns import Columns, check_named, of_fields, split_of
+from understudy.data.sources.arrow_types import (
+    decoded,
+    holds_images,
+    holds_labels,
+    holds_numbers,
+    holds_text,
+    is_list,
+    is_null,
+    keys,
+)
+from understudy.data.sources.columns import Columns, check_named, split_of
+from understudy.data.sources.conversations import LAYOUTS, Conversation, Format, columns_of
 from understudy.data.sources.source import DataSource
 from understudy.data.sources.split_files import of_files
 from understudy.data.sources.splits import sizes
@@ -35,6 +47,8 @@ class ParquetSource(SourceSection):
     label: str = "label"
     columns: Mapping[str, str] = {}
     """Columns of fields whose column has another name than the field, and of optional ones."""
+    format: Format = "messages"
+    """How a row holds a conversation, if the task's records are conversations."""
     split: str | None = None
     """Column that names each row's split: train, validation or test."""
     follow_links: bool = False
@@ -50,15 +64,18 @@ def read(section: ParquetSource, fields: Mapping[str, Kind]) -> Reading:
         InputError: the recipe names a column for a field that the task lacks; a file lacks a column, has it twice, or
             has one of another type; or a path names two splits, or two paths the same one.
     """
-    columns = _columns(section, fields)
+    columns, conversation = columns_of(
+        section.columns, fields, section.format, {"image": section.image, "label": section.label}
+    )
     root, paths = files.find(_selection(section))
     by_name = {path.relative_to(root).as_posix(): path for path in paths}
-    rows = {name: _count(section, fields, columns, name, path) for name, path in by_name.items()}
+    rows = {name: _count(section, fields, columns, conversation, name, path) for name, path in by_name.items()}
     splits, notes = dict[str, Split](), list[str]()
     if section.split is None:
         splits, notes = of_files(f"data.source.path: {section.path}", list(by_name))
     split_sizes = sizes((splits.get(name), count) for name, count in rows.items())
-    return Reading(sum(rows.values()), _records(section, columns, by_name, splits), tuple(notes), split_sizes)
+    records = _records(section, columns, conversation, by_name, splits)
+    return Reading(sum(rows.values()), records, tuple(notes), split_sizes)
 
 
 def digest(section: ParquetSource, fingerprints: Fingerprints) -> str:
@@ -79,11 +96,14 @@ def _damage() -> tuple[type[Exception], ...]:
     return pa.ArrowException, ValueError, OSError
 
 
-def _columns(section: ParquetSource, fields: Mapping[str, Kind]) -> Columns:
-    return of_fields(section.columns, fields, {"image": section.image, "label": section.label})
-
-
-def _count(section: ParquetSource, fields: Mapping[str, Kind], columns: Columns, name: str, path: Path) -> int:
+def _count(
+    section: ParquetSource,
+    fields: Mapping[str, Kind],
+    columns: Columns,
+    conversation: Conversation | None,
+    name: str,
+    path: Path,
+) -> int:
     """The number of a file's rows, after a check of its columns."""
     import pyarrow.parquet as pq
 
@@ -93,15 +113,22 @@ def _count(section: ParquetSource, fields: Mapping[str, Kind], columns: Columns,
     except _damage():
         return 0  # _records reports the damage
     _check_columns(section, fields, columns, name, schema)
+    if conversation is not None:
+        _check_conversation(conversation, name, schema)
     return int(metadata.num_rows)
 
 
 def _records(
-    section: ParquetSource, columns: Columns, paths: dict[str, Path], splits: dict[str, Split]
+    section: ParquetSource,
+    columns: Columns,
+    conversation: Conversation | None,
+    paths: dict[str, Path],
+    splits: dict[str, Split],
 ) -> Iterator[Raw | Broken]:
     import pyarrow.parquet as pq
 
     naming = dict[bool, str]()
+    needed = {*columns.values(), *(conversation.names if conversation else ()), *filter(None, [section.split])}
     for name, path in paths.items():
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -109,14 +136,14 @@ def _records(
                 if "label" in columns:
                     labels = _label_names(columns["label"], name, file.schema_arrow)
                     _check_naming(columns["label"], name, file.schema_arrow, labels, naming)
-                for number, row in enumerate(_rows({*columns.values(), *filter(None, [section.split])}, file)):
+                for number, row in enumerate(_rows(needed & {*file.schema_arrow.names}, file)):
                     record = f"{name}#{number}"
                     split = (
                         splits.get(name)
                         if section.split is None
                         else split_of(section.split, record, row[section.split])
                     )
-                    yield _record(columns, record, row, split, labels)
+                    yield _record(columns, conversation, record, row, split, labels)
         except _damage() as error:
             yield Broken(name, f"is damaged or no Parquet file ({_first_line(error)})")
 
@@ -127,7 +154,7 @@ def _label_names(column: str, name: str, schema: Any) -> list[str] | None:
     The library keeps its types as JSON beside the schema: {"info": {"features": {COLUMN: {"_type": "ClassLabel",
     "names": [...]}}}}. Without them the labels of a class folder that it has read would be numbers.
     """
-    if not _holds_numbers(schema.field(column).type):
+    if not holds_numbers(schema.field(column).type):
         return None
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"null"))
@@ -151,7 +178,7 @@ def _check_naming(column: str, name: str, schema: Any, labels: list[str] | None,
         labels: the names of its numbers.
         naming: the first file with and the first without names, of those so far; this one is added.
     """
-    if not _holds_numbers(schema.field(column).type):
+    if not holds_numbers(schema.field(column).type):
         return
     naming.setdefault(labels is not None, name)
     if len(naming) > 1:
@@ -166,8 +193,20 @@ def _rows(columns: set[str], file: Any) -> Iterator[Row]:
         yield from batch.to_pylist()
 
 
-def _record(columns: Columns, name: str, row: Row, split: Split | None, labels: list[str] | None) -> Raw | Broken:
+def _record(
+    columns: Columns,
+    conversation: Conversation | None,
+    name: str,
+    row: Row,
+    split: Split | None,
+    labels: list[str] | None,
+) -> Raw | Broken:
     contents = dict[str, bytes]()
+    if conversation is not None:
+        try:
+            contents[conversation.field] = conversation.content(row)
+        except ValueError as error:
+            return Broken(name, str(error))
     for field, column in columns.items():
         if field != "label":
             content = _bytes(row[column])
@@ -195,9 +234,9 @@ def _check_columns(
     section: ParquetSource, fields: Mapping[str, Kind], columns: Columns, name: str, schema: Any
 ) -> None:
     checks: dict[Kind, tuple[Callable[[Any], bool], str]] = {
-        "image": (_holds_images, "Name a column of binary (encoded images), or of structs with a binary field bytes."),
-        "label": (_holds_labels, "Name a column of strings or whole numbers."),
-        "text": (_holds_text, "Name a column of strings."),
+        "image": (holds_images, "Name a column of binary (encoded images), or of structs with a binary field bytes."),
+        "label": (holds_labels, "Name a column of strings or whole numbers."),
+        "text": (holds_text, "Name a column of strings."),
     }
     checks["optional text"] = checks["text"]
     checked = [(_key(section, field), column, *checks[fields[field]]) for field, column in columns.items()]
@@ -206,47 +245,31 @@ def _check_columns(
     for key, column, fits, fix in checked:
         check_named(key, name, column, schema.names)
         kind = schema.field(column).type
-        if not fits(_decoded(kind)):
+        if not fits(decoded(kind)):
             raise InputError(f"data.source.{key}: {name}: column {column} is {kind}. {fix}")
+
+
+def _check_conversation(conversation: Conversation, name: str, schema: Any) -> None:
+    conversation.check(name, schema.names)
+    layout = LAYOUTS[conversation.format]
+    for part, column in [*conversation.required.items(), *conversation.optional.items()]:
+        if part in conversation.optional and column not in schema.names:
+            continue
+        check_named(f"columns.{part}", name, column, schema.names)
+        kind = decoded(schema.field(column).type)
+        if part in conversation.optional and is_null(kind):
+            continue
+        if not ((layout.holds != "text" and is_list(kind)) or (layout.holds != "turns" and holds_text(kind))):
+            turns = f"lists of {{{', '.join(layout.keys)}}}"
+            fix = {"turns": turns, "text": "strings", "text or turns": f"strings, or {turns}"}[layout.holds]
+            raise InputError(f"data.source.columns.{part}: {name}: column {column} is {kind}. Name a column of {fix}.")
+        if is_list(kind):
+            conversation.check_keys(name, keys(kind))
 
 
 def _key(section: ParquetSource, field: str) -> str:
     """The recipe's key for the column of a field."""
     return field if field in ("image", "label") and field not in section.columns else f"columns.{field}"
-
-
-def _holds_numbers(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(_decoded(kind)))
-
-
-def _decoded(kind: Any) -> Any:
-    """The type of a column's values; a dictionary column has indices into them."""
-    import pyarrow as pa
-
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _holds_images(kind: Any) -> bool:
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        names = [field.name for field in kind]  # pyarrow cannot read a struct with two fields of one name
-        return len(set(names)) == len(names) and "bytes" in names and _holds_images(kind.field("bytes").type)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _holds_labels(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(kind)) or _holds_text(kind)
-
-
-def _holds_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _first_line(error: BaseException) -> str:

@@ -32,16 +32,21 @@ class PythonDocsSource(SourceSection):
 
 def read(_section: PythonDocsSource, _fields: Mapping[str, Kind]) -> Reading:
     """The documents, sorted by the file they come from."""
-    sources = _sources()
+    sources = library_files()
     return Reading(len(sources), _documents(sources))
 
 
 def digest(_section: PythonDocsSource, _fingerprints: Fingerprints) -> str:
     """One SHA-256 over the names and contents of the files that are read."""
-    return sha256(canonical([[name, sha256(path.read_bytes())] for name, path in _sources().items()]))
+    return sha256(canonical([[name, sha256(path.read_bytes())] for name, path in library_files().items()]))
 
 
-def _sources() -> dict[str, Path]:
+def library_files() -> dict[str, Path]:
+    """The sources of the standard library, by their names in it.
+
+    Raises:
+        InputError: this Python has none.
+    """
     root = Path(sysconfig.get_path("stdlib"))
     paths = []
     for folder, folders, names in os.walk(root):
@@ -49,7 +54,7 @@ def _sources() -> dict[str, Path]:
         paths += [Path(folder, name) for name in names if name.endswith(".py")]
     if not paths:
         raise InputError(
-            f"data.source.type: python-docs finds no sources of the standard library in {root}. "
+            f"data.source.type: there are no sources of the standard library in {root}. "
             "Use a Python that was installed with them."
         )
     return {path.relative_to(root).as_posix(): path for path in sorted(paths)}

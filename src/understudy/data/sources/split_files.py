@@ -11,6 +11,7 @@ from understudy.errors import InputError
 
 FILE = re.compile(r"(?P<word>[a-z]+)(-(?P<shard>\d+)-of-(?P<shards>\d+)(-[0-9a-f]+)?)?")
 """A split's file on the hub: train, train-00000-of-00002, and with a hash, as datasets wrote it before 2.14."""
+COMPRESSED = (".gz", ".zst")
 SHOWN = 3
 
 
@@ -68,10 +69,11 @@ def _named_split(location: str, path: PurePath) -> Named | None:
     for folder in reversed(path.parents[:-1]):
         if split := split_named(folder.name):
             by_split[split] = Named(split, folder.parent, f"{folder.name}/")
-    match = FILE.fullmatch(path.stem.lower())
+    stem = path.with_suffix("").stem if path.suffix.lower() in COMPRESSED else path.stem
+    match = FILE.fullmatch(stem.lower())
     if match and (split := SPLIT_NAMES.get(match["word"])):
         shards = match["shards"]
-        name = f"{match['word']}-*-of-{shards}{path.suffix}" if shards else path.name
+        name = f"{match['word']}-*-of-{shards}{path.name.removeprefix(stem)}" if shards else path.name
         by_split[split] = Named(split, path.parent, name, int(match["shard"]) if shards else None)
     if len(by_split) > 1:
         raise InputError(

@@ -94,7 +94,7 @@ def test_what_is_no_python_is_reported_not_swallowed(tmp_path, monkeypatch):
 
 def test_an_interpreter_without_sources_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
-    with pytest.raises(InputError, match="python-docs finds no sources"):
+    with pytest.raises(InputError, match="there are no sources of the standard library"):
         python_docs.read(DOCS, {})
 
 

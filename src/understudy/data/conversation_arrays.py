@@ -1,0 +1,246 @@
+"""Conversations as arrays: the tokens of each, which of them are learned, and sequences of whole conversations.
+
+SPLIT.tokens.npy has the tokens of all conversations end to end, SPLIT.offsets.npy, int64 (N + 1,), where each begins,
+SPLIT.learned.npy, bool, which tokens are targets, and SPLIT.bytes.npy, int64 (N,), the bytes of the learned turns. A
+conversation's first token is context, never a target. One that is left out has no tokens, so that the index of an
+example stays that of its record.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.data.chat_mask import CrossesBoundary, SpecialTokenInText, cut, encode
+from understudy.data.chat_template import ChatTemplate, Message
+from understudy.data.chat_turn import quoted
+from understudy.data.conversations import Turn, messages
+from understudy.data.loader import IGNORED, Indices, PackedExamples
+from understudy.data.measured import Batch, Integers
+from understudy.data.npy import NpyFile
+from understudy.data.packing import best_fit
+from understudy.data.prompts import of_answers
+from understudy.data.raw import SPLITS, Split
+from understudy.data.records import Content
+from understudy.errors import InputError
+from understudy.recipe.data import Chat
+
+
+class ChatTokenizer(NamedTuple):
+    """How conversations become tokens."""
+
+    tokenizer: Any
+    """A tokenizers.Tokenizer, from chat_mask.chat_tokenizer()."""
+    template: ChatTemplate
+    settings: Chat
+    length: int
+    """The most tokens that a sequence of inputs has."""
+
+
+class Written(NamedTuple):
+    """The outcome of writing the arrays."""
+
+    end: int | None
+    """The token that ends a learned turn; None if none does."""
+    tokens: dict[str, int]
+    """The number of tokens by split."""
+    notes: list[str]
+
+
+class _Encoded(NamedTuple):
+    ids: list[int]
+    learned: list[bool]
+    end: int | None
+    size: int
+    """Bytes of the learned turns."""
+    remark: str
+    """Why it was cut or left out; empty if it was not."""
+
+
+CUT, TOO_LONG, SPECIAL, CROSSES = "cut", "too long", "special", "crosses"
+
+
+def write(batches: Iterator[list[Content]], chat: ChatTokenizer, folder: Path) -> Written:
+    """Write the arrays of all splits, in the records' order, and the packing of the training and validation split.
+
+    Raises:
+        InputError: the template fails, the learned tokens of a conversation cannot be proved, or all of a split is
+            left out.
+    """
+    remarks, ends = Counter[str](), Counter[int | None]()
+    with _Arrays(folder, chat.tokenizer.get_vocab_size()) as arrays:
+        for batch in batches:
+            for record in batch:
+                encoded = _encoded(messages(record.content), chat)
+                arrays.append(record.split, encoded)
+                remarks[encoded.remark] += 1
+                ends[encoded.end] += bool(encoded.ids)
+    notes = _notes(remarks, chat.length)
+    if empty := [split for split in SPLITS if arrays.records[split] and not arrays.tokens[split]]:
+        raise InputError("\n".join(f"data.chat: nothing is left of the {empty[0]} split: {note}" for note in notes))
+    for split in ("train", "validation"):
+        _write_packed(folder, split, chat.length)
+    return Written(ends.most_common(1)[0][0], arrays.tokens, notes)
+
+
+class _Arrays(ExitStack):
+    """The open files of all splits."""
+
+    def __init__(self, folder: Path, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens: dict[str, int] = dict.fromkeys(SPLITS, 0)
+        """The number of tokens so far, and of records, those that are left out included."""
+        self.records: dict[str, int] = dict.fromkeys(SPLITS, 0)
+        kinds = {"tokens": np.uint16 if vocabulary <= 2**16 else np.uint32, "learned": np.bool_}
+        self._files = {
+            (split, name): self.enter_context(NpyFile(folder / f"{split}.{name}.npy", kind))
+            for split in SPLITS
+            for name, kind in {**kinds, "offsets": np.int64, "bytes": np.int64}.items()
+        }
+        for split in SPLITS:
+            self._files[split, "offsets"].append(np.array([0]))
+
+    def append(self, split: Split, encoded: _Encoded) -> None:
+        """Add a conversation to a split."""
+        self.records[split] += 1
+        self.tokens[split] += len(encoded.ids)
+        self._files[split, "tokens"].append(np.array(encoded.ids, np.int64))
+        self._files[split, "learned"].append(np.array(encoded.learned, np.bool_))
+        self._files[split, "offsets"].append(np.array([self.tokens[split]]))
+        self._files[split, "bytes"].append(np.array([encoded.size]))
+
+
+def _encoded(turns: list[Turn], chat: ChatTokenizer) -> _Encoded:
+    """A conversation, cut to the length of a sequence.
+
+    Raises:
+        InputError: the template fails, or it is not proved which tokens are learned.
+    """
+    settings = chat.settings
+    try:
+        kept = cut(chat.template, chat.tokenizer, turns, chat.length + 1)
+        if kept is None:
+            return _left_out(TOO_LONG)
+        ids, learned, end = encode(chat.template, chat.tokenizer, kept, settings.loss_on, settings.train_on_eos)
+    except SpecialTokenInText:
+        return _left_out(SPECIAL)
+    except CrossesBoundary:
+        return _left_out(CROSSES)
+    except InputError as error:
+        begin = next(turn["content"] for turn in turns if turn["role"] == "user")
+        raise InputError(f"data.chat: in the conversation that begins with {quoted(begin)}: {error}") from error
+    size = learned_bytes(kept, settings.loss_on)
+    return _Encoded(ids, learned, end, size, CUT if len(kept) < len(turns) else "")
+
+
+def _left_out(remark: str) -> _Encoded:
+    return _Encoded([], [], None, 0, remark)
+
+
+def learned_bytes(turns: Sequence[Message], loss_on: str) -> int:
+    """The UTF-8 bytes of the turns whose tokens are learned."""
+    answers = [message["content"] for message in turns if loss_on == "all" or message["role"] == "assistant"]
+    return sum(len(text.encode()) for text in (answers[-1:] if loss_on == "last" else answers))
+
+
+def _notes(remarks: Counter[str], length: int) -> list[str]:
+    setting = f"{length} tokens (data.text.sequence_length)"
+    words = {
+        CUT: f"cut after the last answer that fits {setting}",
+        TOO_LONG: f"left out, since their first answer does not end within {setting}",
+        CROSSES: "left out, since a token has the end of the prompt and the beginning of the answer",
+        SPECIAL: "left out, since a message has the text of a special token, which would end its turn",
+    }
+    total = sum(remarks.values())
+    return [f"{remarks[name]:,} of {total:,} conversations {why}" for name, why in words.items() if remarks[name]]
+
+
+def _write_packed(folder: Path, split: str, length: int) -> None:
+    """Write the packing of whole conversations into sequences, as packing.py does, and each sequence's targets."""
+    offsets, learned = np.load(folder / f"{split}.offsets.npy"), np.load(folder / f"{split}.learned.npy")
+    sums = np.concatenate([[0], np.cumsum(learned)])
+    counts = np.diff(sums[offsets])
+    is_learned = counts > 0
+    pieces = np.stack([offsets[:-1] + 1, np.diff(offsets) - 1], 1)[is_learned]
+    sequence = best_fit(pieces[:, 1], length)
+    order = np.argsort(sequence, kind="stable")
+    sequences = np.cumsum(np.bincount(sequence + 1, minlength=1))
+    targets = np.bincount(sequence, weights=counts[is_learned], minlength=len(sequences) - 1)
+    np.save(folder / f"{split}.pieces.npy", pieces[order])
+    np.save(folder / f"{split}.sequences.npy", sequences)
+    np.save(folder / f"{split}.targets.npy", targets.astype(np.int64))
+
+
+class ConversationExamples(PackedExamples):
+    """Sequences of whole conversations: inputs int64 (B, L), labels the tokens that follow, if they are learned."""
+
+    def __init__(self, folder: Path, split: str, length: int, eos: int) -> None:
+        super().__init__(folder, split, length, eos, eos)
+        self._learned = np.load(folder / f"{split}.learned.npy", mmap_mode="r")
+        self._learned_targets = np.load(folder / f"{split}.targets.npy")
+
+    def _labels(self, targets: Indices) -> Indices:
+        return np.where(self._learned[targets], super()._labels(targets), IGNORED)
+
+    def targets(self, indices: Indices) -> int:
+        """The number of learned tokens of these sequences together."""
+        return int(self._learned_targets[indices].sum())
+
+
+class Conversations:
+    """The test split of conversations, memory-mapped: a prediction for each learned token, in one window each."""
+
+    def __init__(self, folder: Path, length: int, split: str = "test") -> None:
+        self._ids = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
+        self._learned = np.load(folder / f"{split}.learned.npy", mmap_mode="r")
+        self._offsets: Integers = np.load(folder / f"{split}.offsets.npy")
+        self._length = length
+        self.tokens, self.bytes = lengths(folder, split)
+        self.prompts = of_answers(self._offsets, self._learned, length)
+        inputs = np.diff(self._offsets) - 1
+        self._order = np.argsort(-inputs, kind="stable")[: int((inputs > 0).sum())]
+
+    def batch_count(self, size: int) -> int:
+        """The number of batches."""
+        return -(-len(self._order) // size)
+
+    def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+        """This share's batches of conversations, the long ones first: a batch then has little padding."""
+        for start in range(size * rank, len(self._order), size * world_size):
+            rows = self._order[start : start + size]
+            begins, counts = self._offsets[rows, None], (self._offsets[rows + 1] - self._offsets[rows] - 1)[:, None]
+            steps = np.arange(counts.max())
+            is_token = steps < counts
+            places = begins + np.where(is_token, steps, 0)
+            is_learned = is_token & self._learned[places + 1]
+            examples = np.where(is_learned, rows[:, None], -1)
+            yield Batch(self._ids[places].astype(np.int64), self._ids[places + 1].astype(np.int64), examples)
+
+    def sample(self, size: int) -> NDArray[Any]:
+        """Inputs for timing: full sequences from the start of the split."""
+        places = np.arange(size * self._length) % len(self._ids)
+        return np.array(self._ids[places], dtype=np.int64).reshape(size, -1)
+
+    def prompt_inputs(self) -> list[Integers]:
+        """The conversations up to their last answer, one in each array."""
+        ranges = zip(self.prompts.begins, self.prompts.ends, strict=True)
+        return [self._ids[begin:end][None].astype(np.int64) for begin, end in ranges]
+
+
+def lengths(folder: Path, split: str) -> tuple[Integers, Integers]:
+    """The number of learned tokens, and of the bytes of the learned turns, of each conversation."""
+    learned, offsets = np.load(folder / f"{split}.learned.npy"), np.load(folder / f"{split}.offsets.npy")
+    sizes: Integers = np.load(folder / f"{split}.bytes.npy")
+    counts: Integers = np.diff(np.concatenate([[0], np.cumsum(learned)])[offsets])
+    return counts, sizes
+
+
+def targets(folder: Path, split: str) -> NDArray[Any]:
+    """The learned tokens of a split, end to end."""
+    tokens: NDArray[Any] = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
+    learned: NDArray[Any] = tokens[np.load(folder / f"{split}.learned.npy")]
+    return learned

@@ -1,0 +1,79 @@
+"""The turns of a conversation as tokens of a served model, and which of them were learned.
+
+MLflow stores this module with each version of the task chat, so it imports nothing of understudy.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class ServedTurns:
+    """Conversations as tokens, by the tokenizer's chat template.
+
+    The prepare step has proved of every conversation that an answer's tokens follow those of its prompt.
+
+    Args:
+        tokenizer: one of transformers, with a chat template.
+        end: the id of the token that ends an answer.
+        loss_on: assistant, last or all.
+        train_on_eos: whether that token is learned.
+    """
+
+    def __init__(self, tokenizer: Any, end: int, loss_on: str, train_on_eos: bool) -> None:
+        self._tokenizer, self._end = tokenizer, end
+        self._loss_on, self._train_on_eos = loss_on, train_on_eos
+
+    def prompt(self, messages: list[dict[str, str]]) -> list[int]:
+        """The tokens of a conversation, up to where the answer begins.
+
+        Raises:
+            ValueError: a message has the text of a special token.
+        """
+        if token := self._special_token(messages):
+            raise ValueError(f"a message contains {token}, which would end its turn; remove it")
+        return self._ids(messages, prompt=True)
+
+    def decoded(self, ids: list[int]) -> str:
+        """The text of an answer."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+    def learned(self, messages: list[dict[str, str]], most: int) -> tuple[list[int], list[bool]]:
+        """The tokens of the turns that fit into `most` tokens, and which of them are learned."""
+        kept = [] if self._special_token(messages) else messages
+        while kept and (kept[-1]["role"] != "assistant" or len(self._ids(kept)) > most):
+            kept = kept[:-1]
+        ids = self._ids(kept) if kept else []
+        if self._loss_on == "all":
+            return ids, [index > 0 for index in range(len(ids))]
+        answers = [index for index, message in enumerate(kept) if message["role"] == "assistant"]
+        learned = [False] * len(ids)
+        for index in answers[-1:] if self._loss_on == "last" else answers:
+            prompt, end = self._ids(kept[:index], prompt=True), len(self._ids(kept[: index + 1]))
+            if ids[: len(prompt)] != prompt:  # a token crosses their boundary
+                return [], []
+            turn = ids[len(prompt) : end]
+            size = turn.index(self._end) + self._train_on_eos if self._end in turn else len(turn)
+            learned[len(prompt) : len(prompt) + size] = [True] * size
+        return ids, learned
+
+    def _special_token(self, messages: list[dict[str, str]]) -> str | None:
+        tokens = [token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special]
+        return next((token for token in tokens for message in messages if token in message["content"]), None)
+
+    def _ids(self, messages: list[dict[str, str]], *, prompt: bool = False) -> list[int]:
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+
+def loss(ids: list[int], learned: list[bool], logits: Callable[[Any], Any]) -> float:
+    """The negative log-likelihood of the learned tokens, in nats; NaN if there are none."""
+    if not any(learned):
+        return math.nan
+    predictions, targets = logits(torch.tensor([ids[:-1]]))[0], torch.tensor(ids[1:])
+    losses = torch.nn.functional.cross_entropy(predictions, targets, reduction="none")
+    return float(losses[torch.tensor(learned[1:])].double().sum())
