@@ -339,8 +339,15 @@ def test_a_student_too_far_behind_its_teacher_is_rejected_with_advice(images, me
     ]
     measures["confusion"] = {"labels": ["cat", "dog"], "counts": [[250, 0], [250, 0]]}
     assert decide(measures, arrays, Gate(), "accuracy")["advice"][0].startswith("The student answers cat for 100 %")
-    control = Circumstances(candidate="control")
-    assert decide(measures, arrays, Gate(), "accuracy", control)["advice"] == []
+
+
+def test_a_control_too_far_behind_the_teacher_gets_no_advice_about_a_student(images, measured):
+    arrays = images(500, {"teacher": 0.97, "student": 0.8, "control": 0.8})
+    verdict = decide(
+        measured(arrays, "image-classification"), arrays, Gate(), "accuracy", Circumstances(candidate="control")
+    )
+    assert not rules(verdict)["quality-against-teacher"]["passed"]
+    assert verdict["advice"] == []
 
 
 def test_a_control_instead_of_the_student_is_judged_and_named(texts, measured):
