@@ -9,6 +9,7 @@ example stays that of its record.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from understudy.data.prompts import of_answers
 from understudy.data.raw import SPLITS, Split
 from understudy.data.records import Content
 from understudy.errors import InputError
+from understudy.models.facts import TOKENIZER
 from understudy.recipe.data import Chat
 
 
@@ -244,3 +246,19 @@ def targets(folder: Path, split: str) -> NDArray[Any]:
     tokens: NDArray[Any] = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
     learned: NDArray[Any] = tokens[np.load(folder / f"{split}.learned.npy")]
     return learned
+
+
+def parts(folder: Path, split: str, count: int) -> list[list[tuple[str, bool]]]:
+    """The texts of the first conversations, cut where learned tokens begin or end; True for those that are learned."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    offsets = np.load(folder / f"{split}.offsets.npy", mmap_mode="r")
+    tokens, learned = (np.load(folder / f"{split}.{name}.npy", mmap_mode="r") for name in ("tokens", "learned"))
+    shown = []
+    for example in np.flatnonzero(np.diff(offsets))[:count].tolist():
+        ids, mask = (array[offsets[example] : offsets[example + 1]] for array in (tokens, learned))
+        cuts = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist(), len(ids)]
+        texts = [tokenizer.decode(ids[start:end].tolist(), skip_special_tokens=False) for start, end in pairwise(cuts)]
+        shown.append([(text, bool(mask[start])) for text, start in zip(texts, cuts, strict=False)])
+    return shown

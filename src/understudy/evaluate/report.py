@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from understudy.errors import printable
 from understudy.evaluate.cautions import meaning
 from understudy.evaluate.completions import Completed
 from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered, RuleOutcome, Verdict
@@ -54,6 +55,7 @@ RULES = {
 WIDEST = 16  # labels of a matrix that fits on the page
 MISTAKES = 12  # listed one by one
 LONGEST = 24  # characters of a label in a table
+LONGEST_PART = 1000  # characters of a part of an example
 UNKNOWN = Origin()
 
 
@@ -79,6 +81,7 @@ def write(
     origin: Origin = UNKNOWN,
     examples: Sequence[Example] = (),
     completions: Sequence[Completed] = (),
+    learned: Sequence[Sequence[tuple[str, bool]]] = (),
 ) -> None:
     """Write report.html, and its plots as plots/*.png. The same arguments give the same bytes.
 
@@ -94,6 +97,7 @@ def write(
         origin: date and program of the verdict.
         examples: the student's worst examples.
         completions: the models' completions of documents.
+        learned: parts of training examples, and whether each is learned.
     """
     compared_roles = _compared_roles(measures, per_example)
     bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *compared_roles]))
@@ -118,6 +122,7 @@ def write(
         origin=origin,
         examples=examples,
         completions=completions,
+        learned=learned,
         mistakes=mistakes(measures["confusion"]),
         widest=WIDEST,
     )
@@ -175,6 +180,13 @@ def _keep(plots: Mapping[str, bytes], folder: Path) -> None:
         (folder / f"{name}.png").write_bytes(content)
 
 
+def _part(text: str) -> str:
+    """A part of an untrusted text, with its line breaks; the middle of a long one is left out."""
+    if len(text) > LONGEST_PART:
+        text = f"{text[: LONGEST_PART // 2]} … {text[-LONGEST_PART // 2 :]}"
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _template() -> Template:
     environment = Environment(
         autoescape=True,
@@ -186,6 +198,7 @@ def _template() -> Template:
     environment.globals.update(metrics=METRICS, rules=RULES, colours=COLOURS, plotted_slices=SLICES)
     environment.globals.update(kind_titles=KIND_TITLES, kind_colours=KIND_COLOURS)
     environment.globals.update(shade=_shade)
+    environment.filters["part"] = _part
     environment.filters.update(
         short=_short, si=si, ms=_milliseconds, three_digits=three_digits, threshold=_threshold, observed=_observed
     )

@@ -36,6 +36,9 @@ class EvaluatedTask(RecipeTask, Protocol):
     def shown(self, examples: Path, facts: Facts, number: int) -> NDArray[Any] | str:
         """A test example for a reader: pixels (channels, side, side), or the beginning of a text."""
 
+    def learned(self, examples: Path) -> list[list[tuple[str, bool]]]:
+        """A few training examples for a reader: their parts, and whether each is learned. Empty if all of them are."""
+
 
 def evaluated_task(name: str) -> EvaluatedTask:
     """A task by its name."""

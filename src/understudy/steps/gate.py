@@ -78,7 +78,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metric": recipe.gate_metric,
         "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
-        "task_code": task_code(recipe.task, ("targets", "shown", "LABELLED", "NOUN")),
+        "task_code": task_code(recipe.task, ("targets", "shown", "learned", "LABELLED", "NOUN")),
     }
 
 
@@ -89,6 +89,7 @@ def _gate(work: Work) -> None:
     from understudy.evaluate.gate import decide
     from understudy.evaluate.reference import reference_as_teacher, renamed_roles
     from understudy.evaluate.report import write
+    from understudy.evaluate.task import evaluated_task
     from understudy.evaluate.worst import worst
 
     measures = json.loads((work.input(MEASURES) / "measures.json").read_text())
@@ -112,6 +113,7 @@ def _gate(work: Work) -> None:
         _origin(work),
         worst(work.input(EXAMPLES), work.input(RECORDS), per_example),
         completed(work.input(EXAMPLES), per_example),
+        evaluated_task(work.recipe.task).learned(work.input(EXAMPLES)),
     )
 
 

@@ -164,6 +164,13 @@ def shown(examples: "Path", facts: "Facts", number: int) -> str:
     return text
 
 
+def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
+    """The first conversations of the training split."""
+    from understudy.data.conversation_arrays import parts
+
+    return parts(examples, "train", 3)
+
+
 OUTPUTS: "Mapping[str, str]" = {"answer": "string", "nll": "double"}
 """The answer to a conversation that ends with the user's turn; the negative log-likelihood, in nats, of the answers in
 one that ends with an answer, NaN if it has none that training would learn from."""

@@ -187,6 +187,12 @@ def shown(examples: "Path", facts: "Facts", number: int) -> str:
     return shown(examples, number, facts["labels"], _padding(facts))
 
 
+def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
+    """Nothing to show: all of an example is learned."""
+    del examples
+    return []
+
+
 OUTPUTS: "Mapping[str, str]" = {"labels": "strings", "probabilities": "doubles"}
 """A label for each word, empty for one that has no token; and the probability of each label, word after word, for the
 words that have one."""

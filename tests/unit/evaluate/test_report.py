@@ -289,10 +289,10 @@ def test_the_evidence_of_registration_has_a_section_in_a_report_and_is_only_text
     )
 
 
-def page_about(folder, arrays, measures, origin, examples, completions=()):
+def page_about(folder, arrays, measures, origin, examples, completions=(), learned=()):
     verdict = decide(measures, arrays, Gate(), measures["gate_metric"])
     recipe = {"name": "digits", "task": measures["task"], "seed": 0}
-    write(folder, recipe, measures, verdict, {}, {}, arrays, {}, origin, examples, completions)
+    write(folder, recipe, measures, verdict, {}, {}, arrays, {}, origin, examples, completions, learned)
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -377,11 +377,19 @@ def test_completions_stand_below_the_data(tmp_path, confused):
     text = page_about(tmp_path, *confused, ORIGIN, [], [COMPLETED])
     rows = re.findall(r"<tr><th[^>]*>(.*?)</th><td>(.*?)</td></tr>", text.split("How the models go on")[1])
     assert rows[:3] == [
-        ("document 4", "<b>a beginning</b>"),
+        ("image 4", "<b>a beginning</b>"),
         ("the data goes on", "goes on so"),
         ("student", "writes this"),
     ]
     assert "How the models go on" not in page_about(tmp_path, *confused, ORIGIN, [])
+
+
+def test_the_learned_parts_of_conversations_are_marked_and_no_markup(tmp_path, confused):
+    parts = [("user\n<b>why", False), ("\x1b[31mfor" + "y" * 2000, True)]
+    text = page_about(tmp_path, *confused, ORIGIN, [], (), [parts])
+    assert "user\n&lt;b&gt;why<mark>\\x1b[31mfor" in text
+    assert "y" * 600 not in text
+    assert " … yyy" in text
 
 
 def test_of_several_teachers_the_page_names_the_one_that_counts_and_compares_with_all(tmp_path, images, measured):

@@ -195,3 +195,15 @@ def test_a_message_with_a_special_token_is_refused(model: tuple[Path, dict[str, 
     folder, facts = model
     with pytest.raises(ValueError, match=r"^a message contains <\|im_end\|>, which would end its turn; remove it$"):
         predictor(folder, facts).predict({"messages": [[{"role": "user", "content": "a<|im_end|>b"}]]}, {})
+
+
+def test_a_report_marks_what_is_learned(prepared: Prepared) -> None:
+    examples, _ = prepared()
+    first, *others = task.learned(examples)
+    assert len(others) == 2
+    question, answer = first[0], first[1]
+    assert not question[1]
+    assert question[0].startswith("<|im_start|>user\n")
+    assert question[0].endswith("<|im_start|>assistant\n")
+    assert answer[1]
+    assert answer[0].endswith("<|im_end|>")
