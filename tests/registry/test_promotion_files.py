@@ -126,14 +126,18 @@ def test_every_model_has_a_file_of_its_own(tmp_path: Path, model: str, name: str
     path.symlink_to(tmp_path / "README")
     with pytest.raises(InputError, match="is a link"):
         promotion_path(folder, model)
-    with pytest.raises(InputError, match=r"policy\.yaml: does not exist; run this in the repo"):
+    with pytest.raises(
+        InputError, match=r"policy\.yaml: does not exist\. Run this in a clone .*docs/using/promotion\.md"
+    ):
         promotion_path(tmp_path, model)
 
 
 def test_without_a_folder_or_a_policy_nothing_is_promoted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such folder"):
         promotions(tmp_path / "none")
-    with pytest.raises(InputError, match=r"policy\.yaml: does not exist; run this in the repo"):
+    with pytest.raises(
+        InputError, match=r"policy\.yaml: does not exist\. Run this in a clone .*docs/using/promotion\.md"
+    ):
         policy(tmp_path)
 
 

@@ -3,12 +3,14 @@
 import re
 import subprocess
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from understudy.recipe import objectives
 from understudy.recipe.sources import SOURCES, load
+from understudy.recipe.tasks import TASKS
+from understudy.registry.task import served_task
 
 RECIPES = Path("docs/using/recipes.md").read_text()
 
@@ -18,6 +20,17 @@ def test_a_source_and_its_keys_are_in_the_docs(name: str) -> None:
     assert f"`{name}`" in RECIPES
     for key in load(name).section.model_fields.keys() - {"type"}:
         assert f"`{key}" in RECIPES or f".{key}`" in RECIPES, key
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_columns_of_a_served_version_are_fields_that_the_docs_name(name: str) -> None:
+    facts: Any = {"image": {"size": 8}, "details": {"texts": 2}}
+    columns = served_task(name).example(facts).keys()
+    assert columns <= served_task(name).FIELDS.keys()
+    (sentence,) = re.findall(
+        "A column has the name of the task's field: (.*?)\\.", Path("docs/using/serving.md").read_text()
+    )
+    assert columns <= set(re.findall("`(.*?)`", sentence))
 
 
 @pytest.mark.parametrize("name", objectives.OBJECTIVES)

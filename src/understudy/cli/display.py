@@ -43,13 +43,27 @@ class Failures:
                 yield "\n".join(map(printable, f"{state.step} failed: {state.detail}".splitlines()))
 
 
+class Resumptions:
+    """Steps that resume from a checkpoint: reported once each, however soon their progress replaces that detail."""
+
+    def __init__(self) -> None:
+        self._reported = set[str]()
+
+    def new(self, states: "list[StepState]") -> Iterator[tuple[str, str]]:
+        """The name and a message of each step that has resumed since the last call."""
+        for state in states:
+            if state.resumed and state.step not in self._reported:
+                self._reported.add(state.step)
+                yield state.step, f"{state.step:<10}{'running':<9}resuming from step {state.resumed}"
+
+
 class Bars:
     """A line with a bar for each step."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
-        self._failures = Failures()
+        self._failures, self._resumptions = Failures(), Resumptions()
 
     def update(self, states: "list[StepState]") -> None:
         """Move the bars."""
@@ -58,11 +72,11 @@ class Bars:
                 self._tasks[state.step] = self._progress.add_task(state.step, total=None, detail="")
             task, ended = self._tasks[state.step], state.state in MARKS
             total, done = (1.0, 1.0) if ended else (state.total or None, state.done)
-            detail = f"{MARKS[state.state]} {_origin(state)}".rstrip() if ended else state.detail
+            detail = f"{MARKS[state.state]} {_remark(state)}".rstrip() if ended else state.detail
             self._progress.update(task, total=total, completed=done, detail=detail)
             if ended:
                 self._progress.stop_task(task)
-        for line in self._failures.new(states):
+        for line in (*dict(self._resumptions.new(states)).values(), *self._failures.new(states)):
             self._progress.console.print(line, markup=False)
 
 
@@ -73,12 +87,16 @@ class Lines:
         self._console, self._seconds = console, seconds
         self._printed: dict[str, tuple[str, float]] = {}
         self._last = ""
-        self._failures = Failures()
+        self._failures, self._resumptions = Failures(), Resumptions()
 
     def update(self, states: "list[StepState]") -> None:
         """Print the changes."""
-        now = time.monotonic()
+        now, resumed = time.monotonic(), dict(self._resumptions.new(states))
         for state in states:
+            if state.step in resumed:
+                self._last = resumed[state.step]
+                self._console.print(self._last, markup=False)
+                self._printed[state.step] = "running", now
             printed, printed_at = self._printed.get(state.step, ("", 0.0))
             if state.state == printed and (state.state in MARKS or now - printed_at < self._seconds):
                 continue
@@ -91,15 +109,15 @@ class Lines:
             self._console.print(line, markup=False)
 
 
-def _origin(state: "StepState") -> str:
-    """The origin of a result from another store; a failure's detail is printed at the end."""
-    return state.detail if state.state == "reused" else ""
+def _remark(state: "StepState") -> str:
+    """A result's origin if that is another store, and a remark on it; a failure's detail is printed at the end."""
+    return state.detail if state.state in ("done", "reused") else ""
 
 
 def _line(state: "StepState") -> str:
     if state.state in MARKS:
         seconds = state.ended - state.started
-        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_origin(state)}".rstrip()
+        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_remark(state)}".rstrip()
     return f"{state.step:<10}{state.state:<9}{state.summary}".rstrip()
 
 

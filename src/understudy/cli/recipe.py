@@ -50,31 +50,34 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
         typer.echo(f"note: {printable(note)}")
     for item in findings.unknown:
         typer.echo(f"not checked: {item}")
-    typer.echo("not checked: whether every record can be read; ingest does that, before any training")
-    typer.echo("not checked: whether the models can be built from their values; tried before the first training")
-    for item in _model_settings(written.recipe):
-        typer.echo(f"not checked: {item}; tried before the first training")
+    typer.echo("not checked before a run: whether every record can be read; ingest does that, before any training")
+    settings: dict[str, list[str]] = {"whether the models can be built from their values": []}
+    for setting, question in _model_settings(written.recipe):
+        settings.setdefault(question, []).append(setting)
+    for question, names in settings.items():
+        item = ": ".join(filter(None, (", ".join(names), question)))
+        typer.echo(f"not checked before a run: {item}; tried before the first training")
 
 
-def _model_settings(recipe: "Recipe") -> Iterator[str]:
-    """Settings about parts of a model, which can only be checked on a built model."""
+def _model_settings(recipe: "Recipe") -> Iterator[tuple[str, str]]:
+    """Settings about parts of a model, which can only be checked on a built model, each with the open question."""
     from understudy.recipe import degrees
     from understudy.recipe.learners import trainings
 
     for training in trainings(recipe):
         train, resources, path = training.train, training.resources, f"{training.path}.train"
         if train.optimizer.no_decay is not None:
-            yield f"{path}.optimizer.no_decay: whether there are such parameters"
+            yield f"{path}.optimizer.no_decay", "whether there are such parameters"
         if train.lora:
-            yield f"{path}.lora.modules: whether the model has such layers"
-        yield f"{path}.batch_size: whether the model can learn from the smallest part of a batch"
+            yield f"{path}.lora.modules", "whether the model has such layers"
+        yield f"{path}.batch_size", "whether the model can learn from the smallest part of a batch"
         if train.strategy == "auto":
             continue
         spread = degrees(train.strategy, resources.nodes, resources.processes)
         if spread.head_parts > 1:
-            yield f"{path}.strategy: whether {spread} divides the model's attention heads"
+            yield f"{path}.strategy", f"whether {spread} divides the model's attention heads"
         if spread.pp > 1:
-            yield f"{path}.strategy: whether {spread} can cut the model into stages"
+            yield f"{path}.strategy", f"whether {spread} can cut the model into stages"
 
 
 def checked(

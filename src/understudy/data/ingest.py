@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Protocol, cast
 
 from understudy.data.copies import distinct_counts, on_copies
-from understudy.data.labels import canonical, lookalikes
+from understudy.data.labels import canonical, check_shared, lookalikes
 from understudy.data.raw import EMPTY, SPLITS, Broken, Checked, Raw, Reading, Split
 from understudy.data.records import FILE, Record, identity, set_aside, write
 from understudy.data.sources.registry import read
@@ -87,8 +87,10 @@ def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tupl
         keyed_splits = [(row.key, row.source_split) for row in rows]
         splits, moved = assign(keyed_splits, data.validation, data.test)
         _check_splits(location, splits, skipped)
-        splits, rare = keep_in_training(keyed_splits, [row.label for row in rows], splits)
         labels = _labels(rows) if task.LABELLED else None
+        if labels is not None:
+            check_shared(location, data.source, len(labels), len(rows))
+        splits, rare = keep_in_training(keyed_splits, [row.label for row in rows], splits)
         _check_splits(location, splits, skipped)
         if labels is not None:
             _check_labels(location, task.NOUN, rows, splits, labels)
@@ -194,6 +196,8 @@ def _gather(
         progress(done, max(done, reading.total))
     if damaged:
         raise _refusal(location, damaged)
+    if not rows and not skipped:
+        raise InputError(f"{location}: has no records. Give a source that has some.")
     notes = [f"{_counted(count, task.NOUN)} {note}" for note, count in noted.items() if note]
     return rows, skipped, notes
 

@@ -50,6 +50,20 @@ def copy(examples: Path, folder: Path) -> tuple[Any, int]:
     return tokenizers.load(examples / TOKENIZER), read_facts(examples)["special_ids"]["pad_token_id"]
 
 
+def readable(examples: Path, tokens: Any, padding: int, texts: int = 1) -> str:
+    """The text of a model's input, without padding; the special tokens around a single text are left out.
+
+    Args:
+        examples: the folder of an `examples` object.
+        tokens: a row of the array of inputs.
+        padding: the id of the padding.
+        texts: the number of texts in a row; special tokens tell two apart.
+    """
+    tokenizer = tokenizers.load(examples / TOKENIZER)
+    hidden = {padding, *(tokenizer.encode("").ids if texts == 1 else ())}
+    return str(tokenizer.decode([token for token in tokens.tolist() if token not in hidden], skip_special_tokens=False))
+
+
 def _trained(vocab_size: int, texts: Iterable[str]) -> tuple[Any, dict[str, str]]:
     """A new tokenizer, and the names of its special tokens.
 

@@ -15,7 +15,6 @@ from understudy.data.raw import SPLITS
 from understudy.data.records import Content
 from understudy.data.words import labels_of, text_of
 from understudy.errors import InputError
-from understudy.models.facts import TOKENIZER
 
 INPUTS = "inputs"
 """SPLIT.inputs.npy, int32 (N, L): the tokens of each text, padded. SPLIT.labels.npy, int64 (N, L), is IGNORED where no
@@ -113,14 +112,12 @@ class Words(Labelled):
 
 
 def shown(folder: Path, number: int, labels: Sequence[str], padding: int) -> str:
-    """A test text as its model sees it, with special tokens, and the labels of its words in the next line."""
-    from tokenizers import Tokenizer
+    """A test text as its model sees it, and the labels of its words in the next line."""
+    from understudy.data.padded_tokenizer import readable
 
     tokens = np.load(folder / f"test.{INPUTS}.npy", mmap_mode="r")[number]
     targets = np.load(folder / "test.labels.npy", mmap_mode="r")[number]
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    text = tokenizer.decode(tokens[tokens != padding].tolist(), skip_special_tokens=False)
-    return f"{text}\n{' '.join(labels[target] for target in targets[targets != IGNORED])}"
+    return f"{readable(folder, tokens, padding)}\n{' '.join(labels[target] for target in targets[targets != IGNORED])}"
 
 
 def targets(folder: Path, split: str) -> NDArray[Any]:

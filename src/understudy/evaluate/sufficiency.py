@@ -18,18 +18,29 @@ Shortfall = tuple[tuple[str, ...], str]
 """The key of the recipe that demands too much, and the remedy."""
 
 
-def shortfalls(task: RecipeTask, metric: MetricName, gate: Gate, examples: int) -> Iterator[Shortfall]:
-    """The gate's requirements that no student can meet with this number of test examples."""
+def shortfalls(
+    task: RecipeTask, metric: MetricName, gate: Gate, examples: int, records: int | None = None
+) -> Iterator[Shortfall]:
+    """The gate's requirements that no student can meet with this number of test examples.
+
+    Args:
+        task: the recipe's.
+        metric: the gate's.
+        gate: the recipe's section.
+        examples: the number of test examples, or an upper bound of it.
+        records: the number of all records, if it is known: a larger share of too few does not help.
+    """
     if metric == "accuracy" and gate.minimum is not None and gate.minimum >= 1:
         yield ("gate", "minimum"), "no test set can show that every answer would be right; ask for less, such as 0.99"
     elif metric != "accuracy" and gate.minimum == 0:
         yield ("gate", "minimum"), f"no model reaches 0 by {metric}; ask for more"
     if task.LABELLED and metric == "accuracy":
-        yield from _accuracy_shortfalls(gate, examples, task.NOUN)
+        yield from _accuracy_shortfalls(gate, examples, records, task.NOUN)
         return
     least = least_examples(gate.confidence)
     if examples < least:
-        yield ("data", "test"), f"{examples} test examples are too few to tell by {metric}: {_it_takes(least)}"
+        remedy = _it_takes(least, records, "or compare another metric (gate.metric)")
+        yield ("data", "test"), f"{_counted(examples, records, 'example')} are too few to tell by {metric}: {remedy}"
 
 
 def least_answers(loss: float, confidence: float) -> int:
@@ -90,25 +101,29 @@ def too_rare(counts: Mapping[str, int], confidence: float, noun: str) -> str:
     )
 
 
-def _accuracy_shortfalls(gate: Gate, examples: int, noun: str) -> Iterator[Shortfall]:
+def _accuracy_shortfalls(gate: Gate, examples: int, records: int | None, noun: str) -> Iterator[Shortfall]:
     """The shortfalls for accuracy, where each example is right or wrong."""
+    subject = _counted(examples, records, noun)
     level = f"at a confidence of {100 * gate.confidence:g} %"
     if gate.margin > 0 and examples < (least := least_answers(gate.margin, gate.confidence)):
         loss = f"a loss of more than {100 * gate.margin:g} points"
-        reason = f"{examples} test {noun}s cannot rule out {loss} {level}, not even "
-        yield (
-            ("gate", "margin"),
-            f"{reason}for a student that answers all of them as the teacher does: {_it_takes(least)}",
-        )
+        reason = f"{subject} cannot rule out {loss} {level}, not even for a student that answers all of them as the "
+        yield ("gate", "margin"), f"{reason}teacher does: {_it_takes(least, records, 'or a larger gate.margin')}"
     if gate.minimum is None or gate.minimum >= 1:
         return
     least = max(least_answers(1 - gate.minimum, gate.confidence), least_examples(gate.confidence))
     if examples < least:
-        reason = f"{examples} test {noun}s cannot show an accuracy of {100 * gate.minimum:g} % {level}, not even "
-        yield ("gate", "minimum"), f"{reason}for a student that is always right: {_it_takes(least)}"
+        reason = f"{subject} cannot show an accuracy of {100 * gate.minimum:g} % {level}, not even for a student that "
+        yield ("gate", "minimum"), f"{reason}is always right: {_it_takes(least, records, 'or a lower gate.minimum')}"
 
 
-def _it_takes(least: int) -> str:
+def _counted(examples: int, records: int | None, noun: str) -> str:
+    return f"{examples} test {noun}s" if examples != records else f"all {examples} {noun}s of the source together"
+
+
+def _it_takes(least: int, records: int | None, alternative: str) -> str:
+    if records is not None and records < least:
+        return f"it takes {least:,} or more, and the source has {records:,} records. Give more data, {alternative}."
     return (
         f"it takes {least:,} or more. Give more test data (a larger data.test, unless the source has its own test "
         "split), or ask for less."

@@ -16,7 +16,7 @@ import numpy as np
 
 from understudy.data.records import ids_at
 from understudy.errors import printable_lines
-from understudy.evaluate.metrics import FloatArray
+from understudy.evaluate.metrics import ANSWER, FloatArray
 from understudy.evaluate.task import evaluated_task
 from understudy.models.facts import Facts, read_facts
 
@@ -45,10 +45,12 @@ class Example:
     label: str = ""
     student: str = ""
     teacher: str = ""
+    prediction: str = ""
+    """The student's label; empty if the task's answers are not collected."""
 
 
 def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list[Example]:
-    """Images whose label is least likely to the student; texts on which it is farthest behind its teacher.
+    """Wrong answers whose label is least likely to the student; without labels, texts on which it is farthest behind.
 
     Args:
         examples: the folder of an `examples` object.
@@ -67,11 +69,13 @@ def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list
 def _wrong(examples: Path, facts: Facts, per_example: Mapping[str, Any]) -> list[Example]:
     """The examples with a wrong answer of the student whose label is least likely to it."""
     truth = evaluated_task(facts["task"]).targets(examples, "test")
-    student, teacher = per_example["student.nll"], per_example["teacher.nll"]
+    student, teacher, labels = per_example["student.nll"], per_example["teacher.nll"], facts["labels"]
+    answers = per_example.get(f"student.{ANSWER}")
     return [
         replace(
             _example(examples, facts, number),
-            label=_shortened(str(facts["labels"][int(truth[number])])),
+            label=_shortened(str(labels[int(truth[number])])),
+            prediction="" if answers is None else _shortened(str(labels[int(answers[number])])),
             student=_chance(float(student[number])),
             teacher=_chance(float(teacher[number])),
         )

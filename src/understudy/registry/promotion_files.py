@@ -232,7 +232,8 @@ def _read(path: Path, kind: type[File]) -> File:
         document = parse(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(
-            f"{path}: does not exist; run this in the repository that holds the promotions, or give their folder"
+            f"{path}: does not exist. Run this in a clone of the repository that has the promotions, or give their "
+            "folder; docs/using/promotion.md says how to set one up"
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error

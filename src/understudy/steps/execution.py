@@ -48,9 +48,10 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         kind, detail, code = _end(step.name, error)
         run.record(replace(state, state=kind, detail=detail, ended=time.time(), exit_code=code))
         raise
-    latest = run.state(step.name) or state
-    run.record(replace(latest, state=how, key=state.key, digest=digest, detail=whence, ended=time.time()))  # type: ignore[arg-type]
-    return result_of(step, store, digest)
+    latest, result = run.state(step.name) or state, result_of(step, store, digest)
+    detail = "; ".join(filter(None, (whence, step.remark(result))))
+    run.record(replace(latest, state=how, key=state.key, digest=digest, detail=detail, ended=time.time()))  # type: ignore[arg-type]
+    return result
 
 
 def _wrong_input(run: Run) -> str | None:
@@ -69,7 +70,10 @@ def cached(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world:
     recipe = Recipe.model_validate(run.recipe, by_alias=True)
     key = sha256(canonical(_decided(step, recipe, store, run, inputs, world)))
     digest = _cached_digest(step, store, run, key)
-    return StepState(step.name, "reused", key, digest, started=started, ended=time.time()) if digest else None
+    if digest is None:
+        return None
+    remark = step.remark(result_of(step, store, digest))
+    return StepState(step.name, "reused", key, digest, remark, started=started, ended=time.time())
 
 
 def result_of(step: Step, store: Store, digest: str) -> Result:

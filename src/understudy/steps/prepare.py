@@ -60,8 +60,10 @@ def _check_splits(node: Node, recipe: Recipe, store: Store, inputs: Mapping[str,
 
     folder, gate, metric = store.objects.path(inputs[RECORDS]), recipe.gate, recipe.gate_metric
     facts = json.loads((folder / "records.json").read_text())
-    counts, examples = facts["counts"], facts.get("distinct", facts["counts"])["test"]  # copies prove nothing twice
-    problems = [f"{'.'.join(path)}: {why}" for path, why in shortfalls(load(recipe.task), metric, gate, examples)]
+    counts, distinct = facts["counts"], facts.get("distinct", facts["counts"])  # copies prove nothing twice
+    examples = distinct["test"]
+    few = shortfalls(load(recipe.task), metric, gate, examples, sum(distinct.values()))
+    problems = [f"{'.'.join(path)}: {why}" for path, why in few]
     if not problems and load(recipe.task).LABELLED:
         why = _labels_problem(recipe, _labels(folder), examples)
         problems = [f"data.test: {why}"] if why else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from understudy.data.raw import Reading, Split
+from understudy.data.raw import Broken, Reading, Split
 from understudy.data.sources import registry
 from understudy.data.tokenizer import PLACE, files
 from understudy.errors import InputError
@@ -31,6 +31,8 @@ class Unknown(NamedTuple):
     """A fact that could not be checked here."""
 
     text: str
+    unreachable: bool = False
+    """Whether the check failed to reach the hub: trying again may tell."""
 
 
 class Note(NamedTuple):
@@ -62,6 +64,7 @@ class Findings:
 
     problems: tuple[Conflict, ...]
     unknown: tuple[str, ...]
+    """Those because the hub could not be reached come first."""
     notes: tuple[str, ...]
 
 
@@ -73,9 +76,10 @@ def findings(recipe: Recipe, scope: Here) -> Findings:
     all_findings += layers.problems(recipe)
     all_findings += _hardware(recipe, scope)
     problems = tuple(finding for finding in all_findings if not isinstance(finding, Unknown | Note))
-    unknown = tuple(finding.text for finding in all_findings if isinstance(finding, Unknown))
+    unknown = [finding for finding in all_findings if isinstance(finding, Unknown)]
+    unknown.sort(key=lambda finding: not finding.unreachable)
     notes = tuple(finding.text for finding in all_findings if isinstance(finding, Note))
-    return Findings(problems, unknown, notes)
+    return Findings(problems, tuple(finding.text for finding in unknown), notes)
 
 
 def _hardware(recipe: Recipe, scope: Here) -> Iterator[Finding]:
@@ -113,13 +117,16 @@ def _data(recipe: Recipe, scope: Here) -> Iterator[Finding]:
     except InputError as error:
         yield conflict_of(error)
         return
+    if why := _emptiness(reading):
+        yield ("data", "source", "path"), f"{path} {why}"
+        return
     yield from map(Note, (*reading.notes, *_unused_shares(recipe, reading)))
     tested = reading.split_sizes.get("test")
     if tested is None and not recipe.data.test and not getattr(source, "split", None):
         yield ("data", "test"), "is 0, and the data has no test split; set it to a share of the records, such as 0.2"
         return
     examples = reading.total if tested is None else tested
-    few = list(shortfalls(load(recipe.task), recipe.gate_metric, recipe.gate, examples))
+    few = list(shortfalls(load(recipe.task), recipe.gate_metric, recipe.gate, examples, reading.total))
     yield from few
     if not few and tested is None:
         total = reading.total
@@ -130,7 +137,8 @@ def _data_sets(recipe: Recipe, scope: Here) -> Iterator[Finding]:
     """Check the paths of further data."""
     fields = load(recipe.task).FIELDS
     for name, data_set in recipe.data_sets.items():
-        if getattr(data_set.source, "path", None) is None or not scope.data:
+        source_path = getattr(data_set.source, "path", None)
+        if source_path is None or not scope.data:
             continue
         try:
             reading = registry.read(data_set.source, fields)
@@ -138,7 +146,18 @@ def _data_sets(recipe: Recipe, scope: Here) -> Iterator[Finding]:
             path, why = conflict_of(error)
             yield ("data_sets", name, *path[1:]), why
         else:
+            if why := _emptiness(reading):
+                yield ("data_sets", name, "source", "path"), f"{source_path} {why}"
             yield from map(Note, reading.notes)
+
+
+def _emptiness(reading: Reading) -> str:
+    """The reason why a source has no record at all; empty if it has some."""
+    if reading.total:
+        return ""
+    broken = next(reading.records, None)
+    reason = f": {broken.name} {broken.reason}" if isinstance(broken, Broken) else ""
+    return f"has no records{reason}. Give a source that has some."
 
 
 def _unused_shares(recipe: Recipe, reading: Reading) -> Iterator[str]:
@@ -160,7 +179,7 @@ def _tokenizer(recipe: Recipe, scope: Here) -> Iterator[Finding]:
     try:
         paths = files(settings)
     except Unreachable as error:
-        yield conflict_of(error) if scope.waits_for_hub else Unknown(str(error))
+        yield conflict_of(error) if scope.waits_for_hub else Unknown(str(error), unreachable=True)
     except InputError as error:
         yield conflict_of(error)
     else:
@@ -228,7 +247,7 @@ def _pretrained(recipe: Recipe, model: PretrainedModel, section: str, scope: Her
         else:
             config = hub_file(model.pretrained, "config.json", model.revision, setting)
     except Unreachable as error:
-        yield conflict_of(error) if scope.waits_for_hub else Unknown(str(error))
+        yield conflict_of(error) if scope.waits_for_hub else Unknown(str(error), unreachable=True)
     except InputError as error:
         yield conflict_of(error)
     else:

@@ -133,6 +133,14 @@ def _outcome(result: Result) -> str:
     return f"version {registration['version']} of {registration['name']}, {page}"
 
 
+def _remark(result: Result) -> str:
+    """What was recorded, if no version was: the step is done all the same."""
+    registration = read_json(result.path / FILE)
+    if registration["version"] is not None:
+        return ""
+    return f"evidence recorded; no version, since the gate rejected the {registration.get('candidate', STUDENT)}"
+
+
 def _tell_verdict(run: Run, store: Store) -> None:
     """Write the verdict to MLflow for remote clients, if an earlier run registered the student."""
     if RUN in os.environ:  # this run's client is local and reads the verdict from the store
@@ -166,5 +174,6 @@ def step(node: Node) -> Step:
         outside=_server,
         still_holds=_is_still_registered,
         outcome=_outcome,
+        remark=_remark,
         follow=_tell_verdict,
     )

@@ -85,6 +85,12 @@ class Work:
         self._pace = Pace()
         self.run.record(replace(state, state="running", detail=detail, left=0.0))
 
+    def report_resumed(self, training_step: int) -> None:
+        """Record that the step resumes from a checkpoint: a state of its own, since progress soon replaces a detail."""
+        state = self.run.state(self.step)
+        assert state is not None
+        self.run.record(replace(state, state="running", resumed=training_step))
+
     def progress(self, done: float, total: float, unit: str = "", detail: str = "") -> None:
         """Record the step's progress."""
         state = self.run.state(self.step)
@@ -132,6 +138,8 @@ class Step:
     """Whether a cached result is still valid outside the store."""
     outcome: Callable[[Result], str] = lambda result: result.facts_text
     """A result's outcome as text."""
+    remark: Callable[[Result], str] = lambda result: ""
+    """A remark on a result that `done` alone would not tell, for the display of the step."""
     follow: Callable[[Run, Store], None] = lambda run, store: None
     """A hook that runs once there is a result, computed or cached."""
 

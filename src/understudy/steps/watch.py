@@ -33,6 +33,8 @@ class Watch:
         folder = attempts.latest(Path(spec.folder)) or spec.work
         names = (path.name.removeprefix("step-") for path in (folder / "checkpoints").glob("step-*"))
         steps = [int(name) for name in names if STEP.fullmatch(name)]
+        if steps:
+            work.report_resumed(max(steps))
         work.progress(0, 0, detail=f"resuming from step {max(steps)}" if steps else "starting")
 
     def __call__(self) -> None:

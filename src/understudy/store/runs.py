@@ -35,6 +35,8 @@ class StepState:
     started: float = 0
     ended: float = 0
     exit_code: int = 0
+    resumed: int = 0
+    """The training step of the checkpoint that it resumed from; 0 if there was none."""
 
     @property
     def summary(self) -> str:

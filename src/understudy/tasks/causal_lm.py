@@ -7,7 +7,7 @@ stores it with each version.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -224,7 +224,7 @@ class Predictor:
     def predict(self, model_input: "Any", params: "Mapping[str, Any]") -> dict[str, Any]:
         """A row for each text: its greedy completion, and the model's bits per byte for the text."""
         columns: dict[str, list[Any]] = {name: [] for name in OUTPUTS}
-        for text in model_input["text"]:
+        for text in _strings("text", model_input["text"]):
             tokens = self.tokenizer.encode(text, add_special_tokens=False).ids
             columns["completion"].append(self._completion(tokens, params["max_new_tokens"]))
             columns["bits_per_byte"].append(self._bits(tokens) / max(len(text.encode()), 1))
@@ -256,6 +256,20 @@ class Predictor:
             nats += float(torch.nn.functional.cross_entropy(logits, targets[counted:end], reduction="sum"))
             counted = end
         return nats / math.log(2)
+
+
+def _strings(column: str, values: "Iterable[object]") -> list[str]:
+    """A column's texts.
+
+    Raises:
+        ValueError: a row has none, as None in a table; the message has its index.
+    """
+    texts = list[str]()
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            raise ValueError(f"{column} {number}: is {value!r:.40}, not a text")
+        texts.append(value)
+    return texts
 
 
 def request(examples: "Sequence[Content]") -> "tuple[dict[str, list[Any]], dict[str, int]]":

@@ -7,7 +7,7 @@ stores it with each version.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -236,13 +236,13 @@ def test_split(
 
 
 def shown(examples: "Path", facts: "Facts", number: int) -> str:
-    """The text as its model sees it, with special tokens."""
+    """The text as its model sees it; two texts with the special tokens that tell them apart."""
     import numpy as np
-    from tokenizers import Tokenizer
+
+    from understudy.data.padded_tokenizer import readable
 
     tokens = np.load(examples / "test.inputs.npy", mmap_mode="r")[number]
-    tokenizer = Tokenizer.from_file(str(examples / "tokenizer.json"))
-    return str(tokenizer.decode(tokens[tokens != _padding(facts)].tolist(), skip_special_tokens=False))
+    return readable(examples, tokens, _padding(facts), facts.get("details", {}).get("texts", 1))
 
 
 def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
@@ -293,7 +293,7 @@ class Predictor:
         import torch
 
         del params
-        columns = [list(model_input[name]) for name in inputs(self.facts)]
+        columns = [_strings(name, model_input[name]) for name in inputs(self.facts)]
         texts = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         parts = [self._logits(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
         logits = torch.cat(parts or [torch.empty(0, len(self.facts["labels"]))])
@@ -310,6 +310,20 @@ class Predictor:
         tokens = torch.tensor([encoding.ids for encoding in self.tokenizer.encode_batch(texts)])
         first, named = _arguments(tokens, _padding(self.facts), _separator(self.facts))
         return self.logits(first, **named)
+
+
+def _strings(column: str, values: "Iterable[object]") -> list[str]:
+    """A column's texts.
+
+    Raises:
+        ValueError: a row has none, as None in a table; the message has its index.
+    """
+    texts = list[str]()
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            raise ValueError(f"{column} {number}: is {value!r:.40}, not a text")
+        texts.append(value)
+    return texts
 
 
 def request(examples: "Sequence[Content]") -> "tuple[dict[str, list[Any]], dict[str, int]]":

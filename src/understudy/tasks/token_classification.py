@@ -10,7 +10,7 @@ stores it with each version.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -238,7 +238,7 @@ class Predictor:
         """A row for each text: labels, probabilities."""
         del params
         columns: dict[str, list[Any]] = {name: [] for name in OUTPUTS}
-        texts = [" ".join(text.split()) for text in model_input["words"]]
+        texts = [" ".join(text.split()) for text in _strings("words", model_input["words"])]
         for start in range(0, len(texts), BATCH):
             for labels, probabilities in self._answers(texts[start : start + BATCH]):
                 columns["labels"].append(labels)
@@ -256,6 +256,20 @@ class Predictor:
             best = row.argmax(dim=-1).tolist()
             labels = ["" if first is None else self.facts["labels"][best[first]] for first in firsts]
             yield labels, row[[first for first in firsts if first is not None]].flatten().tolist()
+
+
+def _strings(column: str, values: "Iterable[object]") -> list[str]:
+    """A column's texts.
+
+    Raises:
+        ValueError: a row has none, as None in a table; the message has its index.
+    """
+    texts = list[str]()
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            raise ValueError(f"{column} {number}: is {value!r:.40}, not a text")
+        texts.append(value)
+    return texts
 
 
 def request(examples: "Sequence[Content]") -> "tuple[dict[str, list[Any]], dict[str, int]]":

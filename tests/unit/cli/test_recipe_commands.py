@@ -65,7 +65,13 @@ def test_a_recipe_in_which_nothing_is_wrong_is_told_what_is_not_known_yet(unders
     first, *unknown = outcome.out.splitlines()
     assert first.endswith("digits.yaml: no errors found")
     assert unknown
-    assert all(line.startswith("not checked: ") for line in unknown)
+    assert all(line.startswith("not checked") for line in unknown)
+    questions = [line.partition(": whether")[2] for line in unknown[1:]]
+    assert len(set(questions)) == len(questions) == 3, "one line for each kind"
+    assert unknown[-1] == (
+        "not checked before a run: teacher.train.batch_size, student.train.batch_size: whether the model can learn "
+        "from the smallest part of a batch; tried before the first training"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +97,11 @@ def test_a_recipe_in_which_nothing_is_wrong_is_told_what_is_not_known_yet(unders
             ),
             "student.train.strategy: whether pp 2 can cut the model into stages",
         ),
-        ((), "student.train.batch_size: whether the model can learn from the smallest part of a batch"),
+        (
+            (),
+            "teacher.train.batch_size, student.train.batch_size: whether the model can learn from the smallest part of "
+            "a batch",
+        ),
     ],
 )
 def test_what_only_a_built_model_tells_is_listed_as_not_checked(
@@ -103,7 +113,7 @@ def test_what_only_a_built_model_tells_is_listed_as_not_checked(
     Path("model/model.safetensors").touch()
     outcome = understudy("recipe", "check", "r.yaml", *(part for change in changes for part in ("--set", change)))
     assert outcome.code == 0, outcome.err
-    assert f"not checked: {item}; tried before the first training" in outcome.out.splitlines()
+    assert f"not checked before a run: {item}; tried before the first training" in outcome.out.splitlines()
     assert (item in understudy("recipe", "check", "r.yaml").out) == (not changes)
 
 

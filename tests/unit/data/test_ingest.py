@@ -103,6 +103,17 @@ class TestImages:
         with pytest.raises(InputError, match=words):
             ingested({"type": "image-folder", "path": str(tmp_path)}, validation=0)
 
+    def test_labels_that_are_another_columns_are_refused_with_the_column(self, tmp_path, ingested):
+        (tmp_path / "a.csv").write_text("text,id\n" + "".join(f"message {n},{n}\n" for n in range(30)))
+        source = {"type": "csv", "path": str(tmp_path / "a.csv"), "columns": {"label": "id"}}
+        with pytest.raises(InputError, match=r"a\.csv: 30 labels for 30 records: is id the column of labels\?"):
+            ingested(source, "text-classification")
+
+    def test_a_source_without_records_is_refused(self, tmp_path, ingested):
+        (tmp_path / "a.csv").write_text("text,label\n")
+        with pytest.raises(InputError, match=r"^data\.source\.path: .*a\.csv: has no records\. Give"):
+            ingested({"type": "csv", "path": str(tmp_path / "a.csv")}, "text-classification")
+
     def test_a_single_label_that_is_left_is_refused(self, image_folder, ingested):
         for path in (image_folder / "dog").iterdir():
             path.write_bytes(b"")

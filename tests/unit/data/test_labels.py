@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.data.labels import canonical, lookalikes
+from understudy.data.labels import canonical, check_shared, lookalikes
+from understudy.data.sources.csv import CsvSource
+from understudy.data.sources.image_folder import ImageFolderSource
+from understudy.data.sources.parquet import ParquetSource
+from understudy.errors import InputError
 
 
 @given(st.text())
@@ -30,3 +34,29 @@ def test_many_are_counted():
     pairs = [case(f"label {number}") for number in range(5) for case in (str, str.upper)]
     (note,) = lookalikes(pairs)
     assert note.endswith("LABEL 2, label 2; and 2 more such")
+
+
+CSV = CsvSource(type="csv", path="a.csv", columns={"label": "message"})
+
+
+@pytest.mark.parametrize(
+    ("source", "question"),
+    [
+        (CSV, "is message the column of labels?"),
+        (CsvSource(type="csv", path="a"), "is label the column of labels?"),
+        (ParquetSource(type="parquet", path="a", label="kind"), "is kind the column of labels?"),
+        (ImageFolderSource(type="image-folder", path="a"), "are its folders named after labels?"),
+    ],
+)
+def test_a_label_for_nearly_every_record_is_refused(source, question):
+    with pytest.raises(InputError) as refused:
+        check_shared("data.source.path: here", source, 2000, 2000)
+    assert str(refused.value) == f"data.source.path: here: 2,000 labels for 2,000 records: {question}"
+
+
+def test_labels_that_records_share_are_accepted():
+    check_shared("here", CSV, 1000, 2000)
+    check_shared("here", CSV, 20, 20)
+    for labels, records in ((1001, 2000), (11, 21)):
+        with pytest.raises(InputError, match="labels for"):
+            check_shared("here", CSV, labels, records)

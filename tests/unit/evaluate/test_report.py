@@ -3,6 +3,7 @@ import html
 import html.parser
 import io
 import re
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -371,6 +372,27 @@ def test_a_worst_picture_is_shown_with_its_label_and_the_models_answers(tmp_path
     text = page_about(tmp_path, *confused, ORIGIN, [EXAMPLE])
     assert "data:image/png;base64,aGVsbG8=" in text
     assert "<b>a label</b><br>student 0.52 bits per byte<br>teacher 0.31" in text
+
+
+def test_a_worst_text_of_a_classifier_has_its_label_and_the_students_prediction(tmp_path, confused):
+    arrays, measures = confused
+    wrong = Example(
+        7, "3f2a9c81d0e4", text="a text", label="billing", prediction="delivery", student="2 %", teacher="9 %"
+    )
+    text = page_about(tmp_path, arrays, {**measures, "task": "text-classification"}, ORIGIN, [wrong])
+    assert "<h2>Texts that the student gets most wrong</h2>" in text
+    assert "wrong answers whose label it finds least likely" in text
+    assert "label <b>billing</b>, predicted <b>delivery</b>, student 2 %, teacher 9 %" in text
+    assert "bits per byte" not in text
+    assert "farthest behind" not in text
+
+
+def test_a_worst_text_of_a_language_model_has_its_bits_per_byte(tmp_path, confused):
+    arrays, measures = confused
+    text = page_about(tmp_path, arrays, {**measures, "task": "causal-lm"}, ORIGIN, [replace(EXAMPLE, picture="")])
+    assert "<h2>Texts on which the student is farthest behind its teacher</h2>" in text
+    assert "student 0.52 bits per byte, teacher 0.31 bits per byte" in text
+    assert "predicted" not in text
 
 
 def test_completions_stand_below_the_data(tmp_path, confused):

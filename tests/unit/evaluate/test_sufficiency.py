@@ -53,6 +53,30 @@ def test_metrics_of_sums_need_as_many_examples_as_the_gate_does() -> None:
     assert places("causal-lm", "bits_per_byte", Gate(minimum=0), 100) == ["gate.minimum"]
 
 
+@pytest.mark.parametrize(
+    ("task", "metric", "gate", "alternative"),
+    [
+        ("text-classification", "accuracy", Gate(margin=0.05), "or a larger gate.margin."),
+        ("text-classification", "accuracy", Gate(margin=0.5, minimum=0.99), "or a lower gate.minimum."),
+        ("text-classification", "nll", Gate(), "or compare another metric (gate.metric)."),
+    ],
+)
+def test_more_of_too_few_records_to_test_on_is_not_advised(
+    task: str, metric: Any, gate: Gate, alternative: str
+) -> None:
+    def message(examples: int, records: int | None) -> str:
+        ((_, text),) = shortfalls(load(task), metric, gate, examples, records)
+        return text
+
+    share, more = "(a larger data.test, unless the source has its own test split)", "records. Give more data, "
+    assert share in message(30, None)
+    assert share in message(30, 10**6)
+    assert message(30, 34).endswith(f"and the source has 34 {more}{alternative}")
+    assert message(30, 34).startswith("30 test ")
+    assert message(30, 30).startswith("all 30 ")
+    assert share not in message(30, 30)
+
+
 @given(
     disagreements=st.integers(0, 60),
     more=st.integers(0, 200),

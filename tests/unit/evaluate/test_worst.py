@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,10 @@ def test_pictures_are_the_wrong_ones_with_the_least_likely_labels(
     student = np.array(nll)
     correct = (np.arange(len(nll)) % 4 == 0).astype(float)
     digests = recorded(folder, len(nll))
-    examples = worst(folder, folder, {"student.nll": student, "teacher.nll": student / 2, "student.correct": correct})
+    answers = (np.arange(len(nll)) + 1) % 3.0
+    arrays = {"student.nll": student, "teacher.nll": student / 2, "student.correct": correct}
+    examples = worst(folder, folder, arrays | {"student.answer": answers})
+    assert [replace(example, prediction="") for example in examples] == worst(folder, folder, arrays)
     wrong = [number for number in range(len(nll)) if not correct[number] and not np.isnan(nll[number])]
     assert [example.number for example in examples] == sorted(wrong, key=lambda number: -nll[number])[:MOST]
     images = np.load(folder / "test.images.npy")
@@ -63,6 +67,9 @@ def test_pictures_are_the_wrong_ones_with_the_least_likely_labels(
         assert SIDE <= shown.width <= max(2 * SIDE, LARGEST)
         assert np.array_equal(np.atleast_1d(shown.getpixel((0, 0))), images[example.number, :, 0, 0])
         assert example.label.isprintable()
+        names = ["cat", "dog", "<b>\\u202edog"]
+        assert example.label == names[example.number % 3]
+        assert example.prediction == names[(example.number + 1) % 3]
 
 
 @FIT

@@ -15,7 +15,7 @@ from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
 from understudy.kube import settings
 from understudy.recipe import Recipe
 from understudy.steps import step as step_module
-from understudy.steps.execution import execute
+from understudy.steps.execution import cached, execute
 from understudy.steps.signals import Evicted, connect_to_run
 from understudy.steps.step import Result, Step, Work
 from understudy.store import Run, StepState, Store
@@ -129,6 +129,18 @@ def test_what_was_done_is_reused_by_every_later_run(store: Store, run: Run, digi
     assert state_of(second_run).state == "reused"
     assert state_of(second_run).digest == first.digest
     assert first.digest in second_run.uses
+
+
+def test_a_remark_on_a_result_is_in_its_state_made_or_reused(store: Store, run: Run, digits: Recipe) -> None:
+    toy = Recorded("toy")
+    toy.step = replace(toy.step, remark=lambda result: f"{result.facts['size']} bytes only")
+    for _ in range(2):
+        later_run = new_run(store, digits)
+        do(toy, store, later_run)
+        assert state_of(later_run).detail == "7 bytes only"
+    found = cached(toy.step, store, run, {}, {})
+    assert found is not None
+    assert (found.state, found.detail) == ("reused", "7 bytes only")
 
 
 def test_the_cached_step_says_what_decided_the_result(store: Store, run: Run) -> None:

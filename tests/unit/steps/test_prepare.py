@@ -48,6 +48,18 @@ def test_a_test_split_that_cannot_show_the_margin_is_refused_with_the_number_tha
         checked(HALF)
 
 
+def test_a_larger_share_of_too_few_records_is_not_advised(checked: Checked) -> None:
+    with pytest.raises(
+        InputError, match=r"it takes 73 or more, and the source has 45 records\. Give more data, or a la"
+    ):
+        checked(HALF)
+
+
+def test_a_larger_share_of_enough_records_is(checked: Checked) -> None:
+    with pytest.raises(InputError, match=r"it takes 73 or more\. Give more test data \(a larger data\.test"):
+        checked({**HALF, "train/cat": 60})
+
+
 def test_one_that_can_is_not(checked: Checked) -> None:
     checked(HALF, "gate.margin=0.1")
 

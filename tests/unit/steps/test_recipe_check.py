@@ -25,6 +25,15 @@ Change = Callable[..., Recipe]
 Write = Callable[[Path, dict[str, int]], dict[str, str]]
 
 
+BERT = {"type": "bert", "config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}}
+TEXTS = {
+    "name": "texts",
+    "task": "text-classification",
+    "teacher": {"model": BERT, "train": {"steps": 1}},
+    "student": {"model": BERT, "train": {"steps": 1}},
+}
+
+
 def problems(result: Findings) -> list[str]:
     """As `place: words`."""
     return [f"{'.'.join(map(str, path))}: {message}" for path, message in result.problems]
@@ -88,6 +97,17 @@ def test_a_column_that_is_not_there_is_found(digits: Recipe, change: Change, tmp
     recipe = change(digits, f"data.source={{type: parquet, path: {tmp_path}}}")
     assert problems(findings(recipe, Here())) == [
         "data.source.label: a.parquet has no column label. It has image, kind: name one of them."
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_of_two_fields_is_found(kind: str, change: Change, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,topic\nhello,a\n")
+    pq.write_table(pa.table({"text": ["hello"], "topic": ["a"]}), tmp_path / "a.parquet")
+    source = {"type": kind, "path": str(tmp_path / f"a.{kind}"), "columns": {"label": "text"}}
+    recipe = from_values({**TEXTS, "data": {"source": source}}, [], "here")
+    assert problems(findings(recipe, Here())) == [
+        "data.source.columns.label: text is the column of the field text, too; name the column that has the label."
     ]
 
 
@@ -191,7 +211,8 @@ def test_what_the_hub_would_say_is_unknown_to_a_check_and_wrong_for_a_run(digits
     assert errors[0].startswith("teacher.model.pretrained: models/big: there is no such folder, and if it is a hub id")
     looked = findings(recipe, Here(waits_for_hub=False))
     assert not looked.problems
-    assert any("the hub cannot be reached" in text for text in looked.unknown)
+    assert "the hub cannot be reached" in looked.unknown[0]
+    assert "the hub cannot be reached" not in looked.unknown[1], "ingest counts test records"
 
 
 def test_a_commit_may_be_remembered_and_is_not_asked_for(digits: Recipe, change: Change) -> None:
@@ -229,7 +250,9 @@ def test_data_that_is_too_little_even_if_all_of_it_were_tested_on_is_told(
         Image.new("L", (4, 4), number).save(path)
     recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path}}}")
     (error,) = problems(findings(recipe, Here()))
-    assert error.startswith("gate.margin: 6 test images cannot rule out a loss of more than 5 points")
+    assert error.startswith(
+        "gate.margin: all 6 images of the source together cannot rule out a loss of more than 5 points"
+    )
     assert not findings(change(recipe, "gate.margin=0.9"), Here()).problems
 
 
@@ -282,6 +305,37 @@ LAYOUTS: list[tuple[dict[str, int], bool]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"), [("", ": a.csv has no header"), ("text,label\n", ""), ("\ufeff\n", ": a.csv has no header")]
+)
+def test_a_source_without_records_is_found(change: Change, tmp_path: Path, content: str, reason: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    source = {"type": "csv", "path": str(path)}
+    empty = from_values({**TEXTS, "data": {"source": source}}, [], "here")
+    told = f"{path} has no records{reason}. Give a source that has some."
+    assert problems(findings(empty, Here())) == [f"data.source.path: {told}"]
+    recipe = from_values({**TEXTS, "data": {"source": write_csv(tmp_path / "full.csv", 400)}}, [], "here")
+    assert not problems(findings(recipe, Here()))
+    stages = "[{data: more, train: {steps: 1}}, {train: {steps: 1}}]"
+    beside = change(
+        recipe, f"data_sets={{more: {{source: {json.dumps(source)}}}}}", f"student={{model: {BERT}, stages: {stages}}}"
+    )
+    assert f"data_sets.more.source.path: {told}" in problems(findings(beside, Here()))
+
+
+def test_records_that_are_too_few_in_all_call_for_more_data(tmp_path: Path) -> None:
+    recipe = from_values({**TEXTS, "data": {"source": write_csv(tmp_path / "a.csv", 59)}}, [], "here")
+    (problem,) = problems(findings(recipe, Here()))
+    assert problem.startswith("gate.margin: all 59 texts of the source together cannot rule out a loss")
+    assert "data.test" not in problem
+
+
+def write_csv(path: Path, count: int) -> dict[str, str]:
+    path.write_text("text,label\n" + "".join(f"text {number},{'ab'[number % 2]}\n" for number in range(count)))
+    return {"type": "csv", "path": str(path)}
+
+
 @pytest.mark.parametrize("write", [write_images, write_parquet])
 @pytest.mark.parametrize(("sizes", "enough"), LAYOUTS)
 def test_the_images_that_the_source_calls_test_are_those_that_count(
@@ -293,12 +347,10 @@ def test_the_images_that_the_source_calls_test_are_those_that_count(
     ingest(recipe.data, recipe.task, tmp_path / "records", lambda *_: None)
     tested = json.loads((tmp_path / "records" / "records.json").read_text())["counts"]["test"]
     has_own = bool({"test", "eval"} & sizes.keys())
-    counted = tested if has_own else sum(sizes.values())
+    counted = f"{tested} test images" if has_own else f"all {sum(sizes.values())} images of the source together"
     assert enough == (not result.problems)
     if not enough:
-        assert problems(result)[0].startswith(
-            f"gate.margin: {counted} test images cannot rule out a loss of more than 5"
-        )
+        assert problems(result)[0].startswith(f"gate.margin: {counted} cannot rule out a loss of more than 5")
     assert any("test records" in text for text in result.unknown) == (enough and not has_own)
 
 

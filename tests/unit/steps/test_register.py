@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,8 +8,8 @@ import pytest
 
 from understudy.graph import REGISTRATION, node_of
 from understudy.recipe import Recipe
-from understudy.steps.register import _remember, step
-from understudy.steps.step import Step, Work
+from understudy.steps.register import FILE, _remember, step
+from understudy.steps.step import Result, Step, Work
 from understudy.store import Run, Store
 
 Change = Callable[..., Recipe]
@@ -35,6 +36,24 @@ def test_the_local_server_counts_as_the_same_when_its_home_is_moved(
     assert register(run).outside(run, store, {}).facts == {"server": "sqlite:///mlflow.db"}
     monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/elsewhere/mlflow.db")
     assert register(run).outside(run, store, {}).facts == {"server": f"sqlite:///{tmp_path}/elsewhere/mlflow.db"}
+
+
+@pytest.mark.parametrize(
+    ("registration", "remark"),
+    [
+        ({"version": "3", "candidate": "student"}, ""),
+        ({"version": None}, "evidence recorded; no version, since the gate rejected the student"),
+        (
+            {"version": None, "candidate": "control"},
+            "evidence recorded; no version, since the gate rejected the control",
+        ),
+    ],
+)
+def test_a_step_that_registered_nothing_is_remarked_on(
+    run: Run, tmp_path: Path, registration: dict[str, str | None], remark: str
+) -> None:
+    (tmp_path / FILE).write_text(json.dumps(registration))
+    assert register(run).remark(Result("register", "a" * 64, tmp_path, {})) == remark
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ class Watched:
         self.lease = SimpleNamespace(check=lambda: None)
         self.recipe = SimpleNamespace(name="digits", task="causal-lm")
 
+    def report_resumed(self, training_step: int) -> None:
+        self.told.append((training_step,))
+
     def progress(self, done: float, total: float, unit: str = "", detail: str = "") -> None:
         self.told.append((done, total, detail))
 
@@ -71,7 +74,7 @@ def test_a_job_that_has_a_checkpoint_goes_on_from_it(watched: Watched) -> None:
     for step in (10, 9, "x", "", "\u00b2"):
         (watched.spec.work / "checkpoints" / f"step-{step}").mkdir(parents=True)
     watched.watch()
-    assert watched.told == [(0, 0, "resuming from step 10")]
+    assert watched.told == [(10,), (0, 0, "resuming from step 10")]
 
 
 def test_a_wish_to_stop_reaches_the_ranks(watched: Watched) -> None:

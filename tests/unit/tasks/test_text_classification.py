@@ -220,10 +220,24 @@ def test_a_version_answers_no_texts_with_no_rows(prepared: Prepared) -> None:
     assert all(not len(column) for column in rows.values())
 
 
-def test_a_reader_is_shown_the_text_as_its_model_sees_it(prepared: Prepared) -> None:
+def test_a_reader_is_shown_the_text_without_padding_and_the_tokens_around_it(prepared: Prepared) -> None:
     examples, _ = prepared({}, vocab_size=400)
     (record,) = at(examples.parent / "records", "test", [2])
-    assert task.shown(examples, read_facts(examples), 2) == f"<|begin|>{record.content.decode()}<|separator|>"
+    assert task.shown(examples, read_facts(examples), 2) == record.content.decode()
+
+
+def test_a_reader_is_shown_words_that_the_tokenizer_lacks(prepared: Prepared, wordpiece: Path) -> None:
+    examples, _ = prepared({}, pretrained=str(wordpiece))
+    texts = [task.shown(examples, read_facts(examples), number) for number in range(4)]
+    assert any("[UNK]" in text for text in texts)
+    assert not any(token in text for token in ("[CLS]", "[SEP]", "[PAD]") for text in texts)
+
+
+def test_a_reader_can_tell_the_texts_of_a_pair_apart(prepared: Prepared) -> None:
+    examples, _ = prepared({"second": "claim"}, vocab_size=400)
+    text = task.shown(examples, read_facts(examples), 2)
+    assert text.startswith(BEGIN)
+    assert text.count(SEPARATOR) == 2
 
 
 VALUES: dict[str, Any] = {

@@ -248,5 +248,5 @@ def test_blank_texts_have_the_shapes_of_real_ones(prepared: Prepared) -> None:
 def test_a_reader_is_shown_the_text_and_its_labels(prepared: Prepared) -> None:
     examples, _ = prepared(vocab_size=400)
     (record,) = at(examples.parent / "records", "test", [2])
-    said = f"<|begin|>{record.content.decode()}<|separator|>\n{record.others['labels'].decode()}"
+    said = f"{record.content.decode()}\n{record.others['labels'].decode()}"
     assert task.shown(examples, read_facts(examples), 2) == said

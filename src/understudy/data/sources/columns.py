@@ -1,5 +1,6 @@
 """The columns of a table's fields and splits, by name: for every source that reads tables."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, NoneType
 
@@ -25,7 +26,7 @@ def of_fields(named: Columns, fields: Mapping[str, Kind], by_default: Columns = 
         by_default: names of columns that the section has keys of their own for.
 
     Raises:
-        InputError: the recipe names a column for a field that the task lacks.
+        InputError: the recipe names a column for a field that the task lacks, or one column for two fields.
     """
     unknown = sorted(named.keys() - fields.keys())
     if unknown:
@@ -33,11 +34,27 @@ def of_fields(named: Columns, fields: Mapping[str, Kind], by_default: Columns = 
             f"data.source.columns.{unknown[0]}: the task has no such field. Its fields are {', '.join(fields)}."
         )
     columns = {**by_default, **named}
-    return {
+    by_field = {
         field: columns.get(field, field)
         for field, kind in fields.items()
         if kind != "optional text" or field in columns
     }
+    for column, count in Counter(by_field.values()).items():
+        if count > 1:
+            raise _shared(column, [field for field in by_field if by_field[field] == column], named, by_default)
+    return by_field
+
+
+def _shared(column: str, fields: Sequence[str], named: Columns, by_default: Columns) -> InputError:
+    """An error that blames the last of the fields of one column that the recipe names a column for."""
+    field = next(
+        (field for field in reversed(fields) if field in named or by_default.get(field, field) != field), fields[-1]
+    )
+    key = field if field in by_default and field not in named else f"columns.{field}"
+    other = next(other for other in fields if other != field)
+    return InputError(
+        f"data.source.{key}: {column} is the column of the field {other}, too; name the column that has the {field}."
+    )
 
 
 def check_named(key: str, file: str, column: str, names: Sequence[str]) -> None:

@@ -22,6 +22,26 @@ def test_a_field_that_the_task_lacks_is_named() -> None:
         of_fields({"words": "a"}, FIELDS)
 
 
+@pytest.mark.parametrize(
+    ("named", "by_default", "key", "column", "field", "other"),
+    [
+        ({"text": "a", "label": "a"}, {}, "columns.label", "a", "label", "text"),
+        ({"text": "label"}, {}, "columns.text", "label", "text", "label"),
+        ({"second": "text"}, {}, "columns.second", "text", "second", "text"),
+        ({}, {"label": "text"}, "label", "text", "label", "text"),
+        ({"text": "label"}, {"label": "label"}, "columns.text", "label", "text", "label"),
+    ],
+)
+def test_two_fields_of_one_column_are_refused(
+    named: dict[str, str], by_default: dict[str, str], key: str, column: str, field: str, other: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        of_fields(named, FIELDS, by_default)
+    assert str(refused.value) == (
+        f"data.source.{key}: {column} is the column of the field {other}, too; name the column that has the {field}."
+    )
+
+
 def test_a_column_that_is_not_there_or_twice_is_named() -> None:
     check_named("split", "a", "x", ["x", "y", "y"])
     with pytest.raises(InputError, match=r"data\.source\.split: a has no column z\. It has x, y, y: name one of them"):
