@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, cast
 
+from understudy.data.copies import distinct_counts, on_copies
 from understudy.data.labels import canonical, check_shared, lookalikes
 from understudy.data.raw import EMPTY, SPLITS, Broken, Checked, Raw, Reading, Split
 from understudy.data.records import FILE, Record, identity, set_aside, write
@@ -94,16 +95,16 @@ def ingest(data: Data, name: TaskName, folder: Path, progress: Progress) -> tupl
         if labels is not None:
             _check_labels(location, task.NOUN, rows, splits, labels)
         write(folder / FILE, _records(rows, splits, spool), list(rows[0].others))
-    counts = Counter(splits)
+    counts, distinct = Counter(splits), distinct_counts([row.key for row in rows], splits)
     facts = {
         "task": name,
         "counts": {split: counts[split] for split in SPLITS},
         "skipped": [broken._asdict() for broken in sorted(skipped)],
         "moved": moved,
         "labels": labels,
-        "notes": [*notes, *_on_labels(task.NOUN, labels or (), rare)],
+        "notes": [*notes, *_on_labels(task.NOUN, labels or (), rare), *on_copies(task.NOUN, counts, distinct)],
     }
-    write_json(folder / "records.json", facts)
+    write_json(folder / "records.json", facts | ({"distinct": distinct} if distinct else {}))
     return reading.notes
 
 

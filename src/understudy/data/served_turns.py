@@ -3,7 +3,6 @@
 MLflow stores this module with each version of the task chat, so it imports nothing of understudy.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -71,9 +70,9 @@ class ServedTurns:
 
 
 def loss(ids: list[int], learned: list[bool], logits: Callable[[Any], Any]) -> float:
-    """The negative log-likelihood of the learned tokens, in nats; NaN if there are none."""
+    """The negative log-likelihood of the learned tokens, in nats."""
     if not any(learned):
-        return math.nan
+        return 0.0
     predictions, targets = logits(torch.tensor([ids[:-1]]))[0], torch.tensor(ids[1:])
     losses = torch.nn.functional.cross_entropy(predictions, targets, reduction="none")
     return float(losses[torch.tensor(learned[1:])].double().sum())

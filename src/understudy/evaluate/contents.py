@@ -144,7 +144,8 @@ class Verdict(TypedDict):
     """The decision in one line, with the margin and the models that the candidate was compared with."""
     cautions: list[str]
     advice: list[str]
-    """Changes to try, in this order, if the control is better than the student."""
+    """Changes to try, in this order, if the control is better than the student, or the student too far behind its
+    teacher."""
     judged: str
     """The number of candidates judged on this test split, in a sentence; empty if they are not counted."""
     control: Worth | None

@@ -17,16 +17,17 @@ rounds of its time over the teacher's, against the gate's limits; a limit of Non
 """
 
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.evaluate.advice import advice
 from understudy.evaluate.cautions import cautions, meaning
-from understudy.evaluate.contents import Verdict, Worth
+from understudy.evaluate.contents import Confusion, Verdict, Worth
+from understudy.evaluate.fields import mapping, number
 from understudy.evaluate.headline import headline
-from understudy.evaluate.metrics import METRICS, Unmeasured, three_digits
+from understudy.evaluate.limits import limits
+from understudy.evaluate.metrics import METRICS, Unmeasured
 from understudy.evaluate.quality import (
     TRIVIAL,
     Loss,
@@ -40,6 +41,7 @@ from understudy.evaluate.quality import (
 )
 from understudy.evaluate.recovered import recovered
 from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.evaluate.steadiness import is_ratio_reliable, on_latencies
 from understudy.evaluate.wear import judged_so_far, worn
 from understudy.recipe import Candidate, Gate, MetricName, Objectives
 from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER
@@ -61,14 +63,15 @@ class Circumstances:
     """The role of the model to register."""
     foreign: str = ""
     """The champion's name if understudy did not train it: it has per-example results, and no measures."""
+    copies: str = ""
+    """The caution about copies in the test split, if there is one."""
+    rejections: str = ""
+    """The caution about earlier rejections by other rules, if there is one."""
     judged: int = 0
     """The candidate's number among those judged on this test split for one registered model; 0 if not counted."""
 
 
 ORDINARY = Circumstances()
-
-UNSTEADY = 3.0
-"""Limit of the 95th percentile over the minimum of latencies; 1.1 to 2 on two idle cores, 84 beside other work."""
 
 
 def decide(
@@ -82,7 +85,7 @@ def decide(
 
     Values that measures and per_example lack raise no error: the rules that need them fail and report them.
     """
-    models, candidate = _mapping(measures.get("models")), circumstances.candidate
+    models, candidate = mapping(measures.get("models")), circumstances.candidate
     compared_roles = [TEACHER, *([CHAMPION] if _has(CHAMPION, models, per_example) else [])]
     control_roles = [CONTROL] if _has(CONTROL, models, per_example) or candidate == CONTROL else []
     bootstrap = Bootstrap(per_example, [STUDENT, *compared_roles, *control_roles, TRIVIAL])
@@ -93,8 +96,9 @@ def decide(
         rules.append(failed("quality-against-champion", gate.margin, circumstances.champion_problem))
     if control_roles and candidate == STUDENT:
         rules.append(against_control(bootstrap, metric, gate))
-    rules += [*_floor(bootstrap, metric, gate, candidate), *_limits(models, gate, candidate)]
+    rules += [*_floor(bootstrap, metric, gate, candidate), *limits(models, gate, candidate)]
     control = _against_control(bootstrap, metric, gate) if control_roles else None
+    is_reliable = is_ratio_reliable(models, candidate)
     warnings = cautions(
         bootstrap,
         metric,
@@ -109,14 +113,11 @@ def decide(
         "approved": all(rule.passed for rule in rules),
         "candidate": candidate,
         "reference": str(measures.get("reference", TEACHER)),
-        "headline": headline(rules, metric, gate.margin, candidate, compared=CHAMPION in losses),
-        "cautions": [
-            *warnings,
-            *_foreign_warning(circumstances.foreign),
-            *worn(circumstances.judged, gate.confidence),
-            *_unsteady(models),
-        ],
-        "advice": advice(bootstrap, metric, gate.confidence, circumstances.objectives) if candidate == STUDENT else [],
+        "headline": headline(
+            rules, metric, gate.margin, candidate, compared=CHAMPION in losses, is_latency_reliable=is_reliable
+        ),
+        "cautions": [*_on_the_test(circumstances), *warnings, *_around(models, gate, circumstances)],
+        "advice": _advice(bootstrap, metric, gate, circumstances, quality, measures.get("confusion")),
         "judged": judged_so_far(circumstances.judged),
         "control": _worth(control, metric, gate) if control else None,
         "recovered": recovered(bootstrap, metric, gate.confidence) if control_roles else None,
@@ -128,29 +129,35 @@ def decide(
     }
 
 
-def _foreign_warning(champion: str) -> Iterator[str]:
-    if champion:
-        yield (
-            f"The champion, {champion}, was registered by other means: it was compared by its answers to this test "
-            "split, and its size and speed were not measured."
-        )
+def _on_the_test(circumstances: Circumstances) -> Iterator[str]:
+    """The gravest cautions: those that put the verdict itself in doubt."""
+    yield from filter(None, (circumstances.rejections, circumstances.copies))
 
 
-def _unsteady(models: Mapping[str, Any]) -> Iterator[str]:
-    """A warning if latencies vary as on a machine that does other work, with the widest range."""
-    ranges = [
-        (slowest / fastest, role, fastest, slowest)
-        for role, model in models.items()
-        for latency in [_mapping(_mapping(model).get("latency"))]
-        if (fastest := _number(latency.get("min_ms"))) and (slowest := _number(latency.get("p95_ms")))
-    ]
-    widest = max(ranges, key=lambda entry: entry[0], default=(0.0, "", 0.0, 0.0))
-    if widest[0] >= UNSTEADY:
-        _, role, fastest, slowest = widest
+def _around(models: Mapping[str, Any], gate: Gate, circumstances: Circumstances) -> Iterator[str]:
+    """Cautions about the champion, the test split and the machine."""
+    if circumstances.foreign:
         yield (
-            f"Latencies vary too much to be reliable: the {role}'s are from {three_digits(fastest)} to "
-            f"{three_digits(slowest)} ms (minimum to 95th percentile). Measure on a machine that does nothing else."
+            f"The champion, {circumstances.foreign}, was registered by other means: it was compared by its answers to "
+            "this test split, and its size and speed were not measured."
         )
+    yield from worn(circumstances.judged, gate.confidence)
+    yield from filter(None, [on_latencies(models, circumstances.candidate)])
+
+
+def _advice(
+    bootstrap: Bootstrap,
+    metric: MetricName,
+    gate: Gate,
+    circumstances: Circumstances,
+    quality: list[Rule],
+    confusion: Confusion | None,
+) -> list[str]:
+    """What to change about a student; none for a control, whose training has no teacher."""
+    if circumstances.candidate != STUDENT:
+        return []
+    against_teacher = next((rule for rule in quality if rule.rule == f"quality-against-{TEACHER}"), None)
+    return advice(bootstrap, metric, gate.confidence, circumstances.objectives, against_teacher, confusion)
 
 
 def _has(role: str, models: Mapping[str, Any], per_example: Mapping[str, Any]) -> bool:
@@ -176,13 +183,6 @@ def _floor(bootstrap: Bootstrap, metric: MetricName, gate: Gate, candidate: Cand
     yield against_trivial(bootstrap, metric, gate, candidate)
     if gate.minimum is not None:
         yield above_minimum(bootstrap, metric, gate.minimum, gate.confidence, candidate)
-
-
-def _limits(models: Mapping[str, Any], gate: Gate, candidate: Candidate) -> Iterator[Rule]:
-    if gate.max_size_ratio is not None:
-        yield _size(models, gate.max_size_ratio, candidate)
-    if gate.max_latency_ratio is not None:
-        yield _latency(models, gate.max_latency_ratio, candidate)
 
 
 def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Difference | None:
@@ -212,14 +212,14 @@ def _worth(difference: Difference, metric: MetricName, gate: Gate) -> Worth:
 
 def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricName, roles: list[str]) -> Rule:
     """Whether measures.json and the per-example results agree on every model that is compared."""
-    models = _mapping(measures.get("models"))
+    models = mapping(measures.get("models"))
     faults = []
     if measures.get("examples") != bootstrap.examples:
         faults.append(
             f"measures.json is about {measures.get('examples')} examples, per_example.npz {bootstrap.examples}"
         )
     for role in roles:
-        stated = _number(_mapping(_mapping(models.get(role)).get("metrics")).get(metric))
+        stated = number(mapping(mapping(models.get(role)).get("metrics")).get(metric))
         try:
             recomputed = bootstrap.value(metric, role)
         except Unmeasured as error:
@@ -236,49 +236,3 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
     title = METRICS[metric].heading
     detail = f"{title} of {', '.join(roles)} was measured on the same {bootstrap.examples:,} examples."
     return Rule("measured", passed=True, detail=detail)
-
-
-def _size(models: Mapping[str, Any], limit: float, candidate: Candidate) -> Rule:
-    candidate_bytes, teacher_bytes = (_number(_mapping(models.get(role)).get("bytes")) for role in (candidate, TEACHER))
-    if not candidate_bytes or not teacher_bytes:
-        return failed(
-            "size", limit, f"the size of the {_missing(candidate, candidate_bytes, teacher_bytes)} was not measured"
-        )
-    sizes = f"{candidate} {candidate_bytes / 1e6:,.4g} MB, teacher {teacher_bytes / 1e6:,.4g} MB"
-    return _ratio("size", candidate_bytes / teacher_bytes, limit, f"{sizes}; the ratio")
-
-
-def _latency(models: Mapping[str, Any], limit: float, candidate: Candidate) -> Rule:
-    times = [_mapping(_mapping(models.get(role)).get("latency")) for role in (candidate, TEACHER)]
-    candidate_ms, teacher_ms = (_number(time.get("median_ms")) for time in times)
-    ratio = _number(times[0].get("ratio_to_teacher"))
-    if not candidate_ms or not teacher_ms:
-        return failed(
-            "latency", limit, f"the latency of the {_missing(candidate, candidate_ms, teacher_ms)} was not measured"
-        )
-    if not ratio:
-        return failed("latency", limit, f"the {candidate}'s latency was not compared with the teacher's")
-    medians = f"{candidate} {candidate_ms:,.4g} ms, teacher {teacher_ms:,.4g} ms"
-    return _ratio("latency", ratio, limit, f"{medians}; the ratio, as the median of all rounds,")
-
-
-def _missing(candidate: Candidate, candidate_value: float | None, teacher_value: float | None) -> str:
-    return " and ".join(role for role, value in ((candidate, candidate_value), (TEACHER, teacher_value)) if not value)
-
-
-def _ratio(rule: str, ratio: float, limit: float, description: str) -> Rule:
-    passed = ratio <= limit
-    position = "within" if passed else "over"
-    detail = f"{rule.capitalize()}: {description} {ratio:.3f} is {position} the limit of {limit:.3f}."
-    return Rule(rule, passed, detail, observed=ratio, threshold=limit)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _number(value: Any) -> float | None:
-    """A finite number, not negative; None for anything else, which counts as not measured."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
-        return None
-    return float(value) if math.isfinite(value) and value >= 0 else None

@@ -17,6 +17,7 @@ from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered,
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured, slice_metric, three_digits
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.evaluate.steadiness import is_ratio_reliable
 from understudy.evaluate.worst import Example
 from understudy.recipe import MetricName
 from understudy.recipe.roles import CHAMPION, CONTROL, ROLES, STUDENT, TEACHER
@@ -282,10 +283,11 @@ def _tiles(measures: Measures, verdict: Verdict, differences: Mapping[str, Diffe
     quality, reference = (metric.show(model["metrics"][verdict["metric"]]) for model in (candidate, teacher))
     share = candidate["bytes"] / teacher["bytes"]
     times, latency = candidate["latency"]["ratio_to_teacher"], three_digits(teacher["latency"]["median_ms"])
+    doubt = "" if is_ratio_reliable(models, verdict["candidate"]) else ", not reliable"
     tiles = [
         (f"{verdict['candidate']}'s {metric.title}", quality, f"teacher {reference}"),
         ("size", f"{three_digits(100 * share)} %", f"of the teacher's {si(teacher['bytes'], 'B')}"),
-        ("latency", f"{three_digits(100 * times)} %", f"of the teacher's {latency} ms"),
+        ("latency", f"{three_digits(100 * times)} %", f"of the teacher's {latency} ms{doubt}"),
     ]
     if CONTROL in differences:
         gain = differences[CONTROL]

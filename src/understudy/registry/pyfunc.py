@@ -138,5 +138,6 @@ def columns(types: Mapping[str, str]) -> "Schema":
 
     string, double = DataType.string, DataType.double
     mlflow_types = {"string": string, "double": double, "strings": Array(string), "doubles": Array(double)}
+    mlflow_types["long"] = DataType.long
     mlflow_types["messages"] = Array(Object([Property("role", string), Property("content", string)]))
     return Schema([ColSpec(mlflow_types[kind], name) for name, kind in types.items()])

@@ -16,7 +16,7 @@ class ServedTask(RecipeTask, Protocol):
     """The parts of a task's module that the registry uses."""
 
     OUTPUTS: Mapping[str, str]
-    """The columns of a response, with their types: string, strings, double or doubles."""
+    """The columns of a response, with their types: string, strings, long, double or doubles."""
     PARAMS: Mapping[str, int | float | list[str]]
     """Parameters of a request, with their defaults."""
     LIBRARIES: tuple[str, ...]

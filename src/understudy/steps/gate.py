@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +12,7 @@ from understudy.data.card import BUILT_IN, card
 from understudy.errors import UnderstudyError
 from understudy.graph import EXAMPLES, MEASURES, RECORDS, Node, trainings
 from understudy.recipe import Recipe
+from understudy.recipe.tasks import load
 from understudy.revision import commit
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import lineage, reported_recipe, roles, trained
@@ -20,19 +22,44 @@ from understudy.steps.profiles import profiles_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
+from understudy.store.judged import Judged
 
 if TYPE_CHECKING:
     from understudy.evaluate.contents import Origin
+    from understudy.evaluate.gate import Circumstances
 
 
 def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
-    """The champion's problem, the candidate's number among the models judged on this test split, and the data card."""
+    """What is outside recipe and store: the champion's problem, the data card, and the history of the candidate.
+
+    That is its number among the models judged on this test split, and the rules by which it was rejected before.
+    """
     recipe, problem = Recipe.model_validate(run.recipe), champion_problem(run)
-    split = split_digest(store, inputs[EXAMPLES])
-    number = store.number_judged(recipe.model_name, split, inputs[recipe.candidate])
-    facts = {"judged": str(number), **({"champion_problem": problem} if problem else {})}
+    candidate = _judged(recipe, store, inputs)
+    facts = {"judged": str(candidate.number), **({"champion_problem": problem} if problem else {})}
+    if rejections := candidate.earlier_rejections(rules(recipe)):
+        facts["rejections"] = json.dumps(rejections)
     data_card = card(getattr(recipe.data.source, "path", None))
     return World(facts=facts | ({"card": json.dumps(data_card)} if data_card else {}))
+
+
+def _judged(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> Judged:
+    """The candidate among those judged on this test split."""
+    return store.judged(recipe.model_name, split_digest(store, inputs[EXAMPLES]), inputs[recipe.candidate])
+
+
+def rules(recipe: Recipe) -> dict[str, Any]:
+    """The gate's settings, with the metric that it compares."""
+    return {**recipe.gate.model_dump(mode="json"), "metric": recipe.gate_metric}
+
+
+def _record(node: Node, run: Run, store: Store) -> None:
+    """Record the rules and the outcome, so that a later verdict by other rules can tell of a rejection."""
+    state = run.state(node.name)
+    manifest = store.objects.manifest(state.digest) if state else None
+    if state and manifest:
+        recipe, approved = Recipe.model_validate(run.recipe), decision(store.objects.path(state.digest)) == "approved"
+        _judged(recipe, store, manifest.inputs).record(rules(recipe), approved=approved)
 
 
 def split_digest(store: Store, examples: str) -> str:
@@ -51,16 +78,15 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metric": recipe.gate_metric,
         "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
-        "task_code": task_code(recipe.task, ("targets", "shown", "learned", "LABELLED")),
+        "task_code": task_code(recipe.task, ("targets", "shown", "learned", "LABELLED", "NOUN")),
     }
 
 
 def _gate(work: Work) -> None:
     import numpy as np
 
-    from understudy.evaluate.cautions import training_losses
     from understudy.evaluate.completions import completed
-    from understudy.evaluate.gate import Circumstances, decide
+    from understudy.evaluate.gate import decide
     from understudy.evaluate.reference import reference_as_teacher, renamed_roles
     from understudy.evaluate.report import write
     from understudy.evaluate.task import evaluated_task
@@ -72,21 +98,8 @@ def _gate(work: Work) -> None:
     teacher = measures["reference"]
     measures, per_example = reference_as_teacher(measures, per_example)
     histories = renamed_roles(_histories(work), teacher)
-    verdict = decide(
-        measures,
-        per_example,
-        work.recipe.gate,
-        work.recipe.gate_metric,
-        Circumstances(
-            champion_problem=work.world.get("champion_problem", ""),
-            training_losses=training_losses(_of_labels(work.recipe, histories, teacher), work.recipe.objectives),
-            steps={role: int(history[-1]["step"]) for role, history in histories.items()},
-            objectives=work.recipe.objectives,
-            candidate=work.recipe.candidate,
-            judged=int(work.world["judged"]),
-            foreign=_foreign(work),
-        ),
-    )
+    around = _circumstances(work, histories, teacher)
+    verdict = decide(measures, per_example, work.recipe.gate, work.recipe.gate_metric, around)
     write_json(work.staged / "verdict.json", verdict)
     write(
         work.staged,
@@ -101,6 +114,33 @@ def _gate(work: Work) -> None:
         worst(work.input(EXAMPLES), work.input(RECORDS), per_example),
         completed(work.input(EXAMPLES), per_example),
         evaluated_task(work.recipe.task).learned(work.input(EXAMPLES)),
+    )
+
+
+def _circumstances(work: Work, histories: Mapping[str, list[dict[str, float]]], teacher: str) -> "Circumstances":
+    """The inputs of the verdict besides the measurements.
+
+    Args:
+        work: the step's context.
+        histories: the training curves by role; `teacher` has the role of the teacher.
+        teacher: the name of the teacher that the student is compared with.
+    """
+    from understudy.evaluate.cautions import training_losses
+    from understudy.evaluate.copies import on_copies
+    from understudy.evaluate.gate import Circumstances
+    from understudy.evaluate.rejections import rejected_before
+
+    recipe, earlier = work.recipe, json.loads(work.world.get("rejections", "[]"))
+    return Circumstances(
+        champion_problem=work.world.get("champion_problem", ""),
+        training_losses=training_losses(_of_labels(recipe, histories, teacher), recipe.objectives),
+        steps={role: int(history[-1]["step"]) for role, history in histories.items()},
+        objectives=recipe.objectives,
+        candidate=recipe.candidate,
+        judged=int(work.world["judged"]),
+        foreign=_foreign(work),
+        rejections=rejected_before(recipe.candidate, earlier, rules(recipe)),
+        copies=on_copies(read_json(work.input(RECORDS) / "records.json"), load(recipe.task)),
     )
 
 
@@ -175,9 +215,10 @@ def step(node: Node) -> Step:
             "understudy.data.card",
             "understudy.data.records",
         ),
-        functions=(_gate, _foreign, _of_labels, _origin, reported_recipe, lineage, roles, trained),
+        functions=(_gate, _circumstances, _foreign, _of_labels, _origin, reported_recipe, lineage, roles, trained),
         section=_section,
         inputs=node.inputs,
         outside=_around,
         outcome=_outcome,
+        follow=partial(_record, node),
     )

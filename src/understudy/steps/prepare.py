@@ -59,13 +59,16 @@ def _check_splits(node: Node, recipe: Recipe, store: Store, inputs: Mapping[str,
     from understudy.evaluate.sufficiency import shortfalls
 
     folder, gate, metric = store.objects.path(inputs[RECORDS]), recipe.gate, recipe.gate_metric
-    counts = json.loads((folder / "records.json").read_text())["counts"]
-    examples = counts["test"]
-    few = shortfalls(load(recipe.task), metric, gate, examples, sum(counts.values()))
+    facts = json.loads((folder / "records.json").read_text())
+    counts, distinct = facts["counts"], facts.get("distinct", facts["counts"])  # copies prove nothing twice
+    examples = distinct["test"]
+    few = shortfalls(load(recipe.task), metric, gate, examples, sum(distinct.values()))
     problems = [f"{'.'.join(path)}: {why}" for path, why in few]
     if not problems and load(recipe.task).LABELLED:
         why = _labels_problem(recipe, _labels(folder), examples)
         problems = [f"data.test: {why}"] if why else []
+    if problems and (copies := counts["test"] - examples):
+        problems[-1] += f" Copies are counted once: {copies:,} of the {counts['test']:,} test records are copies."
     if not counts["validation"]:
         validating = [path for path, stage in recipe.trainings.items() if stage.train.validate_every]
         problems += [f"{path}.train.validate_every: {NOTHING_TO_VALIDATE}" for path in validating]
@@ -87,12 +90,18 @@ def _labels_problem(recipe: Recipe, counts: Mapping[tuple[str, str], int], examp
 
 
 def _labels(records: Path) -> Counter[tuple[str, str]]:
-    """The number of records by split and label."""
+    """The number of records by split and label; copies in the test split are counted once."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(records / "records.parquet") as file:  # counting with pyarrow imports pandas, in every run
-        table = file.read(columns=["split", "label"])
-    return Counter(zip(table["split"].to_pylist(), table["label"].to_pylist(), strict=True))
+        columns = [file.read(columns=[name])[name].to_pylist() for name in ("split", "label", "id")]
+    counts, tested = Counter[tuple[str, str]](), set[tuple[str, str]]()
+    for split, label, record in zip(*columns, strict=True):
+        if split != "test" or (label, record) not in tested:
+            counts[split, label] += 1
+        if split == "test":
+            tested.add((label, record))
+    return counts
 
 
 def _unlike_most(counts: Mapping[tuple[str, str], int]) -> int:

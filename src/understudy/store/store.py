@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import Fenced, InputError, disk_errors
-from understudy.store import judged, runs, version
 from understudy.store import lease as leases
+from understudy.store import runs, version
 from understudy.store.files import Fingerprints, read_json, sha256, share, write_json
+from understudy.store.judged import Judged
 from understudy.store.lease import Lease
 from understudy.store.objects import Objects
 from understudy.store.runs import Run
@@ -111,15 +112,15 @@ class Store:
                 (server / digest).touch()
         write_json(server.with_suffix(".json"), {"address": address})
 
-    def number_judged(self, name: str, split: str, digest: str) -> int:
-        """A model's number among those judged on a test split for a registered model, counted from 1.
+    def judged(self, name: str, split: str, digest: str) -> Judged:
+        """A model among those judged on a test split for a registered model.
 
         Args:
             name: the registered model's name.
             split: the digest of the test examples.
             digest: the model's digest; it is counted once.
         """
-        return judged.number_of(self.folder, name, split, digest)
+        return Judged(self.folder, name, split, digest)
 
     @property
     def registered(self) -> dict[str, list[Path]]:

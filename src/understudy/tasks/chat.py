@@ -171,9 +171,9 @@ def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
     return parts(examples, "train", 3)
 
 
-OUTPUTS: "Mapping[str, str]" = {"answer": "string", "nll": "double"}
-"""The answer to a conversation that ends with the user's turn; the negative log-likelihood, in nats, of the answers in
-one that ends with an answer, NaN if it has none that training would learn from."""
+OUTPUTS: "Mapping[str, str]" = {"answer": "string", "nll": "double", "tokens": "long"}
+"""The answer to a conversation that ends with the user's turn. Of one that ends with an answer, the negative
+log-likelihood, in nats, of its learned tokens, and their number: 0 if it is one that training leaves out."""
 PARAMS: "Mapping[str, int | float | list[str]]" = {"max_new_tokens": 128, "temperature": 0.0, "stop": []}
 """At a temperature of 0 answers are greedy. They end before any of the texts `stop`."""
 LIBRARIES: tuple[str, ...] = ("tokenizers", "transformers", "jinja2")
@@ -219,8 +219,6 @@ class Predictor:
 
     def predict(self, model_input: "Any", params: "Mapping[str, Any]") -> dict[str, Any]:
         """A row for each conversation: the answer to its last turn, or the loss of the answers in it."""
-        import math
-
         columns: dict[str, list[Any]] = {name: [] for name in OUTPUTS}
         for row in model_input["messages"]:
             messages = [{"role": message["role"], "content": message["content"]} for message in row]
@@ -228,7 +226,9 @@ class Predictor:
                 raise ValueError("messages is empty; give at least the user's turn")
             is_answered = messages[-1]["role"] == "assistant"
             columns["answer"].append("" if is_answered else self._answer(messages, {**PARAMS, **params}))
-            columns["nll"].append(self._loss(messages) if is_answered else math.nan)
+            nats, count = self._loss(messages) if is_answered else (0.0, 0)
+            columns["nll"].append(nats)
+            columns["tokens"].append(count)
         return columns
 
     def _answer(self, messages: list[dict[str, str]], params: "Mapping[str, Any]") -> str:
@@ -249,9 +249,9 @@ class Predictor:
         answer: str = self.turns.decoded(sequence[start:])
         return answer
 
-    def _loss(self, messages: list[dict[str, str]]) -> float:
-        nats: float = self.loss(*self.turns.learned(messages, self.length + 1), self.logits)
-        return nats
+    def _loss(self, messages: list[dict[str, str]]) -> tuple[float, int]:
+        ids, learned = self.turns.learned(messages, self.length + 1)
+        return self.loss(ids, learned, self.logits), sum(learned)
 
 
 def _module(path: str) -> Any:
@@ -288,11 +288,9 @@ def request(examples: "Sequence[Content]") -> "tuple[dict[str, list[Any]], dict[
 
 
 def losses(facts: "Facts", rows: "Mapping[str, Any]", examples: "Sequence[Content]") -> list[float]:
-    """The losses of the response; a conversation that was left out has no learned tokens."""
-    import math
-
+    """The losses of the response."""
     del facts, examples
-    return [0.0 if loss is None or math.isnan(loss) else float(loss) for loss in rows["nll"]]
+    return [float(loss) for loss in rows["nll"]]
 
 
 def losses_by_transformers(
@@ -300,7 +298,6 @@ def losses_by_transformers(
 ) -> tuple[list[float], str]:
     """Scores as in docs/using/chat.md, by the tokenizer and the template of the model's files."""
     import json
-    import math
 
     import torch
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -319,4 +316,4 @@ def losses_by_transformers(
     turns = (ServedTurns(tokenizer, *how(facts)) for tokenizer in (exact, auto))
     learned, by_auto = ([kind.learned(row, most) for row in conversations] for kind in turns)
     losses = [loss(*pair, logits) for pair in learned]
-    return [0.0 if math.isnan(nats) else nats for nats in losses], "" if learned == by_auto else type(auto).__name__
+    return losses, "" if learned == by_auto else type(auto).__name__

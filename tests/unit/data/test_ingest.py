@@ -182,6 +182,30 @@ def copies(text):
 
 
 class TestTexts:
+    def test_copies_are_counted_by_split_and_noted(self, tmp_path, ingested):
+        for number in range(120):
+            (tmp_path / f"{number}.txt").write_text(f"text {number % 40}\n")
+        folder = ingested({"type": "text-files", "path": str(tmp_path)}, "causal-lm", test=0.4, validation=0)
+        about, records = facts(folder), rows(folder)
+        contents = {split: {row["content"] for row in records if row["split"] == split} for split in about["counts"]}
+        assert about["distinct"] == {split: len(texts) for split, texts in contents.items()}
+        assert about["counts"] == {split: 3 * len(texts) for split, texts in contents.items()}
+        tested = len(contents["test"])
+        note = f"of {3 * tested} documents of the test split {tested} differ; {2 * tested} are copies of others"
+        assert note in about["notes"]
+        assert len(about["notes"]) == 2  # validation has none
+
+    def test_documents_that_differ_only_in_line_ends_are_copies(self, tmp_path, ingested):
+        texts = [content for number in range(40) for content in copies(f"one {number}\ntwo\n")]
+        for number, content in enumerate(texts):
+            (tmp_path / f"{number}.txt").write_bytes(content)
+        about = facts(ingested({"type": "text-files", "path": str(tmp_path)}, "causal-lm", test=0.4, validation=0))
+        assert 6 * sum(about["distinct"].values()) == sum(about["counts"].values()) == len(texts)
+
+    def test_data_without_copies_have_no_count_of_them(self, text_folder, ingested):
+        about = facts(ingested({"type": "text-files", "path": str(text_folder)}, "causal-lm"))
+        assert ("distinct" in about, about["notes"]) == (False, [])
+
     def test_copies_that_differ_in_line_ends_and_mark_lie_on_one_side(self, tmp_path, ingested):
         texts = {content: number for number in range(40) for content in copies(f"one {number}\ntwo\n\nthree\n")}
         for number, content in enumerate(texts):

@@ -330,6 +330,26 @@ def test_a_student_worse_than_its_control_is_rejected_with_advice(texts, measure
     )
 
 
+def test_a_student_too_far_behind_its_teacher_is_rejected_with_advice(images, measured):
+    arrays = images(500, {"teacher": 0.97, "student": 0.8})
+    measures = measured(arrays, "image-classification")
+    assert decide(measures, arrays, Gate(), "accuracy")["advice"] == [
+        "Train the student longer (student.train): its steps or its epochs.",
+        "Take a larger student (student.model).",
+    ]
+    measures["confusion"] = {"labels": ["cat", "dog"], "counts": [[250, 0], [250, 0]]}
+    assert decide(measures, arrays, Gate(), "accuracy")["advice"][0].startswith("The student answers cat for 100 %")
+
+
+def test_a_control_too_far_behind_the_teacher_gets_no_advice_about_a_student(images, measured):
+    arrays = images(500, {"teacher": 0.97, "student": 0.8, "control": 0.8})
+    verdict = decide(
+        measured(arrays, "image-classification"), arrays, Gate(), "accuracy", Circumstances(candidate="control")
+    )
+    assert not rules(verdict)["quality-against-teacher"]["passed"]
+    assert verdict["advice"] == []
+
+
 def test_a_control_instead_of_the_student_is_judged_and_named(texts, measured):
     verdict = worse_than_control(texts, measured, candidate="control", teacher=2.1)
     assert verdict["approved"]
@@ -461,6 +481,14 @@ def test_a_champion_of_another_origin_is_compared_by_its_answers_alone(images, m
     assert "the champion's negative log-likelihood was not measured" in by_nll["detail"]
 
 
+def test_cautions_about_rejections_and_copies_come_first_and_fail_nothing(approvable):
+    around = Circumstances(rejections="Rejected before.", copies="Of 900 20 differ.", judged=10)
+    verdict = decide(*approvable, Gate(), "accuracy", around)
+    assert verdict["approved"]
+    assert verdict["cautions"][:2] == ["Rejected before.", "Of 900 20 differ."]
+    assert len(verdict["cautions"]) == 3
+
+
 @pytest.mark.parametrize(("slowest", "warned"), [(30.0, False), (59.9, False), (61.0, True), (1680.0, True)])
 def test_latencies_that_vary_as_on_a_busy_machine_are_a_caution(images, measured, slowest, warned):
     arrays = images(900, {"teacher": 0.93, "student": 0.93})
@@ -471,6 +499,22 @@ def test_latencies_that_vary_as_on_a_busy_machine_are_a_caution(images, measured
     assert [caution.startswith("Latencies vary too much") for caution in verdict["cautions"]] == [True] * warned
     if slowest == 1680.0:
         assert "the student's are from 20 to 1,680 ms" in verdict["cautions"][0]
+
+
+@pytest.mark.parametrize(
+    ("role", "concerned"), [("teacher", True), ("student", True), ("control", False), ("champion", False)]
+)
+def test_a_noisy_latency_of_either_side_of_the_ratio_makes_headline_and_rule_unreliable(
+    images, measured, role, concerned
+):
+    arrays = images(900, dict.fromkeys(("teacher", "student", "control", "champion"), 0.93))
+    measures = measured(arrays, "image-classification")
+    measures["models"][role]["latency"] |= {"min_ms": 1.0, "p95_ms": 28.5}
+    verdict = decide(measures, arrays, Gate(), "accuracy")
+    assert rules(verdict)["latency"]["passed"]
+    assert ("not reliable" in rules(verdict)["latency"]["detail"]) is concerned
+    assert ("latency not reliable" in verdict["headline"]) is concerned
+    assert "latency" not in decide(measures, arrays, Gate(max_latency_ratio=None), "accuracy")["headline"]
 
 
 @pytest.mark.parametrize("odd", [None, 0, -1, 10**400, "fast", float("nan"), float("inf"), [1]])

@@ -31,3 +31,10 @@ def test_a_champion_that_could_not_be_measured_is_no_missing_one():
     problem = Rule("quality-against-champion", passed=False, detail="")
     text = headline([problem], "accuracy", 0.02, "control", compared=False)
     assert text == "control, trained without the teacher: rejected by quality-against-champion"
+
+
+def test_a_latency_that_is_not_reliable_is_called_so_if_a_rule_compares_it():
+    text = headline([GOOD, BAD], "accuracy", 0.02, "student", compared=True, is_latency_reliable=False)
+    assert text == "rejected by latency; latency not reliable: it varies too much"
+    text = headline([GOOD], "accuracy", 0.02, "student", compared=True, is_latency_reliable=False)
+    assert "latency" not in text

@@ -431,3 +431,11 @@ def test_of_several_teachers_the_page_names_the_one_that_counts_and_compares_wit
 def one_teacher(images, measured):
     arrays = images(300, {"teacher": 0.98, "student": 0.97, "control": 0.93})
     return arrays, measured(arrays, "image-classification")
+
+
+def test_a_latency_that_is_not_reliable_says_so_in_its_tile(tmp_path, images, measured):
+    arrays = images(300, {"teacher": 0.97, "student": 0.96})
+    measures = measured(arrays, "image-classification")
+    assert "of the teacher&#39;s 4.21 ms<" in written(tmp_path / "steady", arrays, measures)
+    measures["models"]["teacher"]["latency"] |= {"min_ms": 1.15, "p95_ms": 28.5}
+    assert "of the teacher&#39;s 4.21 ms, not reliable<" in written(tmp_path / "noisy", arrays, measures)

@@ -1,13 +1,17 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from understudy.evaluate.gate import Circumstances
 from understudy.graph import GATE, node_of
 from understudy.recipe import Recipe
 from understudy.steps.champion import FILE
-from understudy.steps.gate import step
-from understudy.store import Run, Store
+from understudy.steps.gate import _circumstances, step
+from understudy.steps.step import Work
+from understudy.store import Run, StepState, Store
 from understudy.store.files import write_json
 
 Change = Callable[..., Recipe]
@@ -74,3 +78,53 @@ def test_what_the_data_s_card_says_decides_the_report(
     assert facts(store, run, digest) == {"judged": "1"}
     (tmp_path / "pets" / "README.md").write_text("---\nlicense: mit\n---\n")
     assert facts(store, run, digest) == {"judged": "1", "card": '{"licence": "mit"}'}
+
+
+def test_the_verdict_is_told_of_copies_in_the_test_split(tmp_path: Path, digits: Recipe) -> None:
+    write_json(tmp_path / "records.json", {"counts": {"train": 9, "test": 984}, "distinct": {"train": 9, "test": 20}})
+    assert circumstances(tmp_path, digits, {}).copies.startswith("Of 984 test images 20 differ.")
+
+
+def circumstances(folder: Path, recipe: Recipe, world: Mapping[str, str]) -> Circumstances:
+    """The circumstances of a verdict, whose inputs are all in one folder."""
+    work = SimpleNamespace(recipe=recipe, world={"judged": "1", **world}, input=lambda role: folder)
+    return _circumstances(cast(Work, work), {}, "teacher")
+
+
+def judge(store: Store, recipe: Recipe, examples_digest: str, approved: bool) -> Mapping[str, str]:
+    """Judge a student as a run does, and give the facts that the verdict depends on."""
+    run, student = new_run(store, recipe), "a" * 64
+    told = facts(store, run, examples_digest, student)
+    staged = store.folder / "work" / "staged"
+    staged.mkdir()
+    write_json(staged / "verdict.json", {"approved": approved, "margin": recipe.gate.margin})
+    inputs = {"examples": examples_digest, "student": student}
+    verdict = store.objects.publish(staged, "verdict", inputs=inputs)
+    run.record(StepState("gate", "done", digest=verdict))
+    step(node_of(recipe, GATE)).follow(run, store)
+    return told
+
+
+def test_a_verdict_by_looser_rules_names_the_rejection_and_repeats_as_it_was(
+    store: Store, digits: Recipe, change: Change, tmp_path: Path
+) -> None:
+    digest, looser = examples(store), change(digits, "gate.margin=0.08")
+    write_json(tmp_path / "records.json", {"counts": {"test": 9}})
+    rejected = judge(store, digits, digest, approved=False)
+    assert rejected == {"judged": "1"}
+    approved = judge(store, looser, digest, approved=True)
+    assert circumstances(tmp_path, looser, approved).rejections == (
+        f"This student was rejected before under other rules of the gate: margin {digits.gate.margin:g} (now 0.08)."
+    )
+    assert judge(store, digits, digest, approved=False) == rejected
+    assert judge(store, looser, digest, approved=True) == approved
+    other_metric = change(digits, "gate.metric=nll")
+    assert circumstances(tmp_path, other_metric, judge(store, other_metric, digest, approved=True)).rejections == (
+        "This student was rejected before under other rules of the gate: metric accuracy (now nll)."
+    )
+
+
+def test_an_approval_by_stricter_rules_is_no_rejection(store: Store, digits: Recipe, change: Change) -> None:
+    digest = examples(store)
+    assert judge(store, digits, digest, approved=True) == {"judged": "1"}
+    assert judge(store, change(digits, "gate.margin=0.08"), digest, approved=True) == {"judged": "1"}

@@ -534,6 +534,10 @@ def test_how_many_were_judged_on_the_split_repeats_the_gate(keys: Keys, digits: 
     assert repeated(first, tenth) == GATE
 
 
+def test_earlier_rejections_repeat_the_gate(keys: Keys, digits: Recipe) -> None:
+    assert repeated(keys(digits), keys(digits, world={"gate": {"rejections": "[]"}})) == GATE
+
+
 def test_another_tracking_server_repeats_the_registration_alone(keys: Keys, digits: Recipe) -> None:
     first, second = (keys(digits, world={"register": {"server": server}}) for server in ("here", "there"))
     assert repeated(first, second) == REGISTER

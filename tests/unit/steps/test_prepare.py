@@ -73,6 +73,30 @@ def test_of_two_labels_that_are_as_frequent_either_may_be_the_likeliest(checked:
     checked({**HALF, "train/dog": 3, "test/cat": 39, "test/dog": 1}, "gate.margin=0.1")
 
 
+def copy_images(folder: Path, times: int) -> None:
+    """Each test image so many times."""
+    for path in list(folder.glob("test/*/*.png")):
+        for number in range(times - 1):
+            path.with_name(f"{path.stem} {number}.png").write_bytes(path.read_bytes())
+
+
+def test_copies_of_test_images_prove_no_more_than_one(checked: Checked, tmp_path: Path) -> None:
+    checked(HALF, "gate.margin=0.1")
+    copy_images(tmp_path / "images", 5)
+    with pytest.raises(InputError) as refused:
+        checked({})
+    assert str(refused.value).startswith("gate.margin: 40 test images cannot rule out")
+    assert str(refused.value).endswith("Copies are counted once: 160 of the 200 test records are copies.")
+
+
+def test_copies_of_a_rare_label_do_not_make_it_frequent(checked: Checked, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="1 of 40 test images have another label"):
+        checked({**HALF, "test/cat": 39, "test/dog": 1}, "gate.margin=0.1")
+    copy_images(tmp_path / "images", 5)
+    with pytest.raises(InputError, match=r"1 of 40 test images have another label.*160 of the 200 test records"):
+        checked({}, "gate.margin=0.1")
+
+
 def test_a_training_that_has_nothing_to_validate_on_is_refused_before_any_is_trained(checked: Checked) -> None:
     everyone = [f"{section}.train.validate_every=5" for section in ("teacher", "student")]
     with pytest.raises(InputError) as refused:

@@ -1,7 +1,6 @@
 """Conversations, from records to the answers of a registered version."""
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,7 +163,7 @@ def test_a_version_answers_as_transformers_generates(model: tuple[Path, dict[str
     inputs = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     generated = net.generate(**inputs, max_new_tokens=8, do_sample=False)[0, inputs["input_ids"].shape[1] :]
     assert answered["answer"] == [tokenizer.decode(generated, skip_special_tokens=True)]
-    assert math.isnan(answered["nll"][0])
+    assert (answered["nll"], answered["tokens"]) == ([0.0], [0])
 
 
 def test_a_version_scores_answers_as_the_evaluation_counts_them(model: tuple[Path, dict[str, Any]]) -> None:
@@ -173,7 +172,8 @@ def test_a_version_scores_answers_as_the_evaluation_counts_them(model: tuple[Pat
     records = at(folder.parent / "records", "test", range(10**4))
     served = predictor(folder, facts)
     columns, params = task.request(records)
-    losses = task.losses(facts, served.predict(columns, params), records)  # type: ignore[arg-type]
+    answers = served.predict(columns, params)
+    losses = task.losses(facts, answers, records)  # type: ignore[arg-type]
     split = task.test_split(examples, facts, facts, None, None, None)  # type: ignore[arg-type]
     expected = np.zeros(len(records))
     for batch in split.batches(5):
@@ -188,6 +188,7 @@ def test_a_version_scores_answers_as_the_evaluation_counts_them(model: tuple[Pat
     by_transformers, other = task.losses_by_transformers(facts, net, folder, records)  # type: ignore[arg-type]
     assert by_transformers == pytest.approx(expected.tolist(), rel=1e-5, abs=1e-5)
     assert other == ""
+    assert answers["tokens"] == split.tokens.tolist()
     assert (expected > 0).sum() == (split.tokens > 0).sum() > 10
 
 
