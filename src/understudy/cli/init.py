@@ -15,6 +15,7 @@ from understudy.errors import InputError, printable
 class Example(StrEnum):
     """An example recipe."""
 
+    CHAT = "chat"
     DIGITS = "digits"
     LLM = "llm"
     PYDOC = "pydoc"
