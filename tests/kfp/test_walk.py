@@ -192,7 +192,7 @@ def test_objects_of_the_pipelines_are_taken() -> None:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     if not (PAGES and shutil.which("chromium")):
-        pytest.skip("KFP_UI is not set")
+        pytest.skip("KFP_UI is not set, or there is no chromium")
     with browser(tmp_path_factory.mktemp("browser")) as opened:
         yield opened
 

@@ -33,6 +33,7 @@ WITHOUT = {
     "data/chat_tokenizer.py": "tasks/test_chat.py",
     "data/chat_turn.py": "the proof of an answer: data/test_chat_mask.py",
     "data/conversation_arrays.py": "tasks/test_chat.py",
+    "data/served_check.py": "tasks/test_chat.py",
     "data/served_turns.py": "tasks/test_chat.py",
     "data/sources/json_objects.py": "data/sources/test_jsonl.py",
     "data/sources/arrow_types.py": "data/sources/test_parquet.py",

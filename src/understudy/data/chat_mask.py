@@ -71,10 +71,10 @@ def encode(
         CrossesBoundary: one token has the end of a prompt and the beginning of the answer. Leave it out.
         Unproved: the answers are not in the text as the assistant gave them, for a reason that the message gives.
         TemplateRefuses: the template refuses the conversation.
-        InputError: the template is damaged, or nothing ends an answer and train_on_eos is true.
+        InputError: the template is damaged, or nothing ends an answer.
     """
     assert not tokenizer.encode_special_tokens
-    rendered = _rendered(template, tokenizer, messages, needs_end=train_on_eos and loss_on != "all")
+    rendered = _rendered(template, tokenizer, messages, needs_end=loss_on != "all")
     answers = [index for index, message in enumerate(messages) if message.get("role") == "assistant"]
     if loss_on == "all":
         learned = [False, *[True] * (len(rendered.ids) - 1)]
@@ -129,19 +129,15 @@ def _turn(rendered: Rendered, index: int) -> Turn:
     if rendered.spans is None:
         turn = prompted_turn(rendered, index)
     else:
-        turn = marked_turn(rendered, index)
-        try:
-            prompted = prompted_turn(rendered, index)
-        except CrossesBoundary:
-            raise
-        except Unproved:
-            prompted = turn
+        turn, prompted = marked_turn(rendered, index), prompted_turn(rendered, index)
         if prompted != turn:
             raise Unproved(
                 f"turn {index + 1}: {{% generation %}} marks {quoted(rendered.decoded(turn))} as the answer, but asked "
                 f"with the prompt a student has to write {quoted(rendered.decoded(prompted))}. Correct the marks, or "
                 "remove them."
             )
+    if turn.start == 0:
+        raise Unproved(f"turn {index + 1}: the chat template writes nothing before the answer. Give another template.")
     if turn.end is not None:
         rendered.check_texts({rendered.tokenizer.id_to_token(turn.end)})
     return turn

@@ -23,9 +23,13 @@ ITEM = 64
 """Characters that an item of a list, a call and a round of a loop count as."""
 DEPTH = 20
 """Maximum nesting of lists and mappings that a template writes."""
+MOST_BITS = 4096
+"""Maximum size of numbers that a template computes with."""
 SHORT = 16
 """Maximum length of an indentation or separator in JSON."""
 FILTERS = ("center", "wordwrap", "format", "xmlattr", "urlize", "pprint", "batch", "slice", "random")
+OF_TEXTS = ("string", "upper", "lower", "title", "capitalize", "trim", "escape", "e", "urlencode", "forceescape")
+"""Filters that take any value's text."""
 METHODS = ("center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map", "translate", "encode", "to_bytes")
 """Unavailable filters, and unavailable methods of texts and numbers: a few characters make gigabytes of them."""
 COLLECTIONS: Any = (list, tuple, Mapping, type({}.keys()), type({}.values()), type({}.items()))
@@ -71,6 +75,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             raise TemplateRuntimeError("formatting with % is not available in chat templates here; use ~")
         if operator == "**" and not all(isinstance(n, float) or abs(n) <= 1000 for n in (left, right)):
             raise TemplateRuntimeError("a power of such numbers is too large")
+        if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MOST_BITS:
+            raise TemplateRuntimeError("a number is too large")
         if operator == "*":
             _charge_product(left, right)
         result = super().call_binop(context, operator, left, right)
@@ -116,6 +122,10 @@ def bounded_syntax(environment: BoundedEnvironment, text: str) -> nodes.Template
     written: tuple[type[Any], ...] = nodes.Output, nodes.Concat
     for output in [*template.find_all(written)]:
         output.nodes = [_charged(node) for node in output.nodes]
+    for comparison in [*template.find_all(nodes.Compare)]:
+        comparison.expr = _charged(comparison.expr)
+        for operand in comparison.ops:
+            operand.expr = _charged(operand.expr)
     for loop in [*template.find_all(nodes.For)]:
         round_ = nodes.ExprStmt(_charged(nodes.Const(None, lineno=loop.lineno)), lineno=loop.lineno)
         loop.body.insert(0, round_)
@@ -201,6 +211,8 @@ def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         value, others = args[first], (*args[first + 1 :], *kwargs.values())
         if isinstance(value, Namespace):
             raise TemplateRuntimeError(f"the filter {name} does not take a namespace")
+        if name in OF_TEXTS and name != WRITTEN:
+            _measure(value)  # the text of another value is its address, which differs from run to run
         _measure_arguments((value, *others))
         if name == "tojson":
             _charge_json(value, others)

@@ -23,8 +23,6 @@ Message = Mapping[str, Any]
 """A turn: `role`, `content`, and what else a template reads (reasoning_content, tool_calls)."""
 LONGEST = 256 * 2**10
 """Maximum characters of a template."""
-NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""Special tokens that transformers passes to every template."""
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 """The mark of what the assistant says, as transformers looks for it."""
 RAISED: tuple[type[Exception], ...] = (
@@ -227,7 +225,7 @@ def _special_tokens(settings: Settings, config: Mapping[str, Any]) -> dict[str, 
     """Texts of special tokens by name, those that a model's authors have named included."""
     if "added_tokens_decoder" not in config:
         config = {**config, **json_of(settings, SPECIAL)}
-    values = {name: config.get(name) for name in NAMED}
+    values = {name: value for name, value in config.items() if name.endswith("_token")}
     for group in (config.get("extra_special_tokens"), config.get("model_specific_special_tokens")):
         values |= {name: group[name] for name in group if name.endswith("_token")} if isinstance(group, dict) else {}
     texts = {name: content(value) for name, value in values.items()}

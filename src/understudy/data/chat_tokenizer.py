@@ -42,6 +42,7 @@ def write(settings: Settings, chat: Chat, records: Path, folder: Path) -> tuple[
     config = json.loads(files[tokenizers.CONFIG])
     template = _template(settings, chat, config)
     config["chat_template"] = template
+    config.pop("split_special_tokens", None)  # with it servers would encode the template's markers as text
     files |= {tokenizers.TEMPLATE: template, tokenizers.CONFIG: json.dumps(config, indent=1, sort_keys=True) + "\n"}
     (folder / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     tokenizer_files.write(folder, files)

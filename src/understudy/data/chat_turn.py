@@ -1,6 +1,7 @@
 """The proof that tokens of a conversation are an answer: the prompt before it, the assistant's words, and their end."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -169,7 +170,7 @@ def _answer(rendered: Rendered, index: int, start: int, upto: str) -> Turn:
     if not token and rendered.needs_end:
         raise InputError(
             f"turn {index + 1}: the chat template writes no special token after an answer, so a student would never "
-            "learn to stop. Set train_on_eos: false, or give a template that ends answers."
+            "learn to stop. Give a template that ends answers."
         )
     ids, first = rendered.ids, _tokens(rendered, index, upto[:start])
     if token:
@@ -179,12 +180,17 @@ def _answer(rendered: Rendered, index: int, start: int, upto: str) -> Turn:
         turn = Turn(index, first, ids.index(end, first), end)
     else:
         turn = Turn(index, first, _tokens(rendered, index, upto[:place]), None)
-    if rendered.decoded(turn).strip() != upto[start:place].strip():
+    if _composed(rendered.decoded(turn)) != _composed(upto[start:place]):
         raise Unproved(
             f"turn {index + 1}: the tokens of {quoted(upto[start:place])} decode to {quoted(rendered.decoded(turn))}. "
             "Give a tokenizer that keeps every character."
         )
     return turn
+
+
+def _composed(text: str) -> str:
+    """A text without white space around it, and with one form of each character: some tokenizers compose them."""
+    return unicodedata.normalize("NFC", text).strip()
 
 
 def _end(rendered: Rendered, upto: str, start: int) -> tuple[int, str]:

@@ -31,7 +31,7 @@ class ServedTurns:
         Raises:
             ValueError: a message has the text of a special token.
         """
-        if token := self._special_token(messages):
+        if token := self._special_text(messages):
             raise ValueError(f"a message contains {token}, which would end its turn; remove it")
         return self._ids(messages, prompt=True)
 
@@ -42,26 +42,30 @@ class ServedTurns:
 
     def learned(self, messages: list[dict[str, str]], most: int) -> tuple[list[int], list[bool]]:
         """The tokens of the turns that fit into `most` tokens, and which of them are learned."""
-        kept = [] if self._special_token(messages) else messages
+        kept = messages
         while kept and (kept[-1]["role"] != "assistant" or len(self._ids(kept)) > most):
             kept = kept[:-1]
-        ids = self._ids(kept) if kept else []
+        if not kept or self._special_text(kept):
+            return [], []
+        ids = self._ids(kept)
         if self._loss_on == "all":
             return ids, [index > 0 for index in range(len(ids))]
         answers = [index for index, message in enumerate(kept) if message["role"] == "assistant"]
         learned = [False] * len(ids)
         for index in answers[-1:] if self._loss_on == "last" else answers:
             prompt, end = self._ids(kept[:index], prompt=True), len(self._ids(kept[: index + 1]))
-            if ids[: len(prompt)] != prompt:  # a token crosses their boundary
-                return [], []
-            turn = ids[len(prompt) : end]
-            size = turn.index(self._end) + self._train_on_eos if self._end in turn else len(turn)
-            learned[len(prompt) : len(prompt) + size] = [True] * size
+            if ids[: len(prompt)] != prompt or self._end not in ids[len(prompt) : end]:
+                return [], []  # a token crosses their boundary
+            stop = ids.index(self._end, len(prompt)) + self._train_on_eos
+            learned[len(prompt) : stop] = [True] * (stop - len(prompt))
         return ids, learned
 
-    def _special_token(self, messages: list[dict[str, str]]) -> str | None:
-        tokens = [token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special]
-        return next((token for token in tokens for message in messages if token in message["content"]), None)
+    def _special_text(self, messages: list[dict[str, str]]) -> str | None:
+        added = self._tokenizer.added_tokens_decoder.items()
+        tokens = [token.content for number, token in added if token.special or number == self._end]
+        tokens += [text for text in self._tokenizer.special_tokens_map.values() if isinstance(text, str)]
+        texts = [text for text in tokens if text.strip()]
+        return next((text for text in texts for message in messages if text in message["content"]), None)
 
     def _ids(self, messages: list[dict[str, str]], *, prompt: bool = False) -> list[int]:
         text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)

@@ -54,6 +54,7 @@ def prepare(
 ) -> "Facts":
     """The arrays of data/conversation_arrays.py, with the tokenizer and its chat template."""
     from understudy.data import chat_tokenizer, conversation_arrays
+    from understudy.data.served_check import check_served
     from understudy.data.tokenizer import vocabulary_size
     from understudy.recipe.data import Chat, Text
 
@@ -69,6 +70,8 @@ def prepare(
     )
     end = written.end if written.end is not None else _first(ids["eos_token_id"])
     chat_tokenizer.write_end(folder, end)
+    if written.tokens["test"]:  # further data has no test split
+        check_served(records, folder, end, chat.loss_on, chat.train_on_eos, length)
     facts: Facts = {
         "task": "chat",
         "vocab_size": vocabulary_size(tokenizer),
@@ -220,10 +223,8 @@ class Predictor:
     def predict(self, model_input: "Any", params: "Mapping[str, Any]") -> dict[str, Any]:
         """A row for each conversation: the answer to its last turn, or the loss of the answers in it."""
         columns: dict[str, list[Any]] = {name: [] for name in OUTPUTS}
-        for row in model_input["messages"]:
-            messages = [{"role": message["role"], "content": message["content"]} for message in row]
-            if not messages:
-                raise ValueError("messages is empty; give at least the user's turn")
+        for number, row in enumerate(model_input["messages"]):
+            messages = _messages(number, row)
             is_answered = messages[-1]["role"] == "assistant"
             columns["answer"].append("" if is_answered else self._answer(messages, {**PARAMS, **params}))
             nats, count = self._loss(messages) if is_answered else (0.0, 0)
@@ -252,6 +253,22 @@ class Predictor:
     def _loss(self, messages: list[dict[str, str]]) -> tuple[float, int]:
         ids, learned = self.turns.learned(messages, self.length + 1)
         return self.loss(ids, learned, self.logits), sum(learned)
+
+
+def _messages(number: int, row: Any) -> list[dict[str, str]]:
+    """A row's conversation.
+
+    Raises:
+        ValueError: it has no turn, or one whose role or content is no text.
+    """
+    if row is None or len(row) == 0:
+        raise ValueError(f"conversation {number} is empty; give at least the user's turn")
+    messages = [{key: message.get(key) for key in ("role", "content")} for message in row]
+    for turn, message in enumerate(messages, 1):
+        for key, value in message.items():
+            if not isinstance(value, str):
+                raise ValueError(f"conversation {number}: the {key} of turn {turn} is {value!r}, not a text")
+    return messages
 
 
 def _module(path: str) -> Any:

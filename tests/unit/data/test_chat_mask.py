@@ -231,15 +231,26 @@ def test_a_changed_turn_names_the_fix() -> None:
         encoded("qwen3", THOUGHTFUL)
 
 
-def test_an_answer_without_an_end_is_learned_only_without_one() -> None:
-    with pytest.raises(InputError, match="Set train_on_eos: false"):
-        encoded("alpaca", TWO)
-    fine = {"role": "assistant", "content": "I am fine"}
-    conversation = encoded("alpaca", [ASKED, fine, MORE, LAST], train_on_eos=False)
-    assert runs(tokenizer_of("alpaca"), conversation) == [fine["content"], LAST["content"]]
-    assert conversation.end is None
-    with pytest.raises(CrossesBoundary):  # the full stop and the line breaks after it are one token
-        encoded("alpaca", TWO, train_on_eos=False)
+@pytest.mark.parametrize("train_on_eos", [True, False])
+def test_an_answer_without_an_end_is_refused(train_on_eos: bool) -> None:
+    with pytest.raises(InputError, match="writes no special token after an answer"):
+        encoded("alpaca", TWO, train_on_eos=train_on_eos)
+
+
+def test_marks_that_no_prompt_leads_to_are_refused() -> None:
+    text = (
+        "{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>"
+        "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>so: {% endif %}"
+    )
+    with pytest.raises(Unproved, match="turn 2"):
+        encode(ChatTemplate(text), tokenizer_of("qwen2.5"), TWO, "assistant", train_on_eos=True)
+
+
+def test_an_answer_that_nothing_comes_before_is_refused() -> None:
+    text = "{% for m in messages if m.role == 'assistant' %}{{ m.content }}<|im_end|>{% endfor %}"
+    with pytest.raises(Unproved, match="turn 2: the chat template writes nothing before the answer"):
+        encode(ChatTemplate(text), tokenizer_of("qwen2.5"), TWO[:2], "assistant", train_on_eos=True)
 
 
 @pytest.mark.parametrize(

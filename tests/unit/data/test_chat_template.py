@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.data.chat_models import MODELS, plain_tokenizer, template_of, transformers_tokenizer
 from understudy.data import chat_sandbox
+from understudy.data.chat_sandbox import OF_TEXTS
 from understudy.data.chat_template import CHATML, LONGEST, ChatTemplate, Message, TemplateRefuses
 from understudy.errors import InputError
 
@@ -75,6 +76,7 @@ def test_chatml_ends_each_turn() -> None:
         ("{{ lipsum() }}", "undefined"),
         ("{{ messages|map('upper') }}", "type generator cannot be written"),
         ("{{ raise_exception }}", "type function cannot be written"),
+        *((f"{{{{ raise_exception|{name} }}}}", "type function cannot be written") for name in OF_TEXTS),
         ("x" * (LONGEST + 1), "more than"),
     ],
 )
@@ -99,6 +101,8 @@ def test_an_error_names_the_line(text: str, reason: str) -> None:
         LAUGHS.replace("COUNT", "60") + "{{ ns.s ~ 'x' }}",
         LAUGHS.replace("COUNT", "18") + "{{ ns.s|tojson(indent=9) }}",
         LAUGHS.replace("COUNT", "60") + "{{ ns }}",
+        LAUGHS.replace("COUNT", "60") + "{{ 'x' if ns.s == [ns.s] }}",
+        "{% set ns = namespace(n=3) %}{% for i in range(25) %}{% set ns.n = ns.n * ns.n %}{% endfor %}{{ ns.n // 7 }}",
         "{{ ('a' * 99999).replace('', 'b' * 99999) }}",
         "{{ ('a' * 99999)|replace('', 'b' * 99999) }}",
         "{{ ('a' * 99999)|join('b' * 99999) }}",

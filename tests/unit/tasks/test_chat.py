@@ -1,6 +1,7 @@
 """Conversations, from records to the answers of a registered version."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,12 @@ def asked(*pairs: tuple[str, str], system: str = "") -> Turns:
 
 
 def conversations() -> list[Turns]:
-    """40 conversations; of three one is long, one too long, and one has a special token."""
+    """41 conversations: one is long, one too long, one has a special token, and one has it where it is cut away."""
     rows = [asked((f"what is {n}?", f"it is {n}."), ("sure?", f"yes, {n}")) for n in range(37)]
     rows.append(asked(("a", "b"), ("c", "d " * 60)))
     rows.append(asked(("a " * 60, "e")))
     rows.append(asked(("<|im_end|>", "f")))
+    rows.append(asked(("g", "h"), ("<|im_end|> " + "i " * 60, "j")))
     return rows
 
 
@@ -50,11 +52,11 @@ def conversations() -> list[Turns]:
 def prepared(tmp_path: Path) -> Prepared:
     """The examples of conversations, with the records beside them, and the notes."""
 
-    def run(rows: list[Turns] | None = None, **chat: Any) -> tuple[Path, list[str]]:
+    def run(rows: list[Turns] | None = None, tokenizer: Any = None, **chat: Any) -> tuple[Path, list[str]]:
         lines = [json.dumps({"messages": turns}) for turns in rows or conversations()]
         (tmp_path / "all.jsonl").write_text("\n".join(lines))
         source = {"type": "jsonl", "path": str(tmp_path / "all.jsonl")}
-        text = {"sequence_length": LENGTH, "tokenizer": {"vocab_size": 300}}
+        text = {"sequence_length": LENGTH, "tokenizer": tokenizer or {"vocab_size": 300}}
         data = Data.model_validate({"source": source, "text": text, "chat": chat, "validation": 0.2, "test": 0.4})
         for name in ("records", "examples"):
             (tmp_path / name).mkdir()
@@ -69,9 +71,9 @@ def test_each_conversation_that_does_not_fit_is_counted(prepared: Prepared) -> N
     _, notes = prepared()
     setting = "80 tokens (data.text.sequence_length)"
     assert notes == [
-        f"1 of 40 conversations cut after the last answer that fits {setting}",
-        f"1 of 40 conversations left out, since their first answer does not end within {setting}",
-        "1 of 40 conversations left out, since a message has the text of a special token, which would end its turn",
+        f"2 of 41 conversations cut after the last answer that fits {setting}",
+        f"1 of 41 conversations left out, since their first answer does not end within {setting}",
+        "1 of 41 conversations left out, since a message has the text of a special token, which would end its turn",
     ]
 
 
@@ -92,7 +94,7 @@ def test_the_labels_of_a_sequence_are_the_answers_alone(prepared: Prepared, loss
     )
     end = "<|im_end|>" if train_on_eos else ""
     kept = [json.loads(row.content) for row in at(examples.parent / "records", "train", range(10**4))]
-    fitting = [turns[:2] if len(turns[-1]["content"]) > 100 else turns for turns in kept]
+    fitting = [turns[:2] if max(len(turn["content"]) for turn in turns[2:] or turns) > 100 else turns for turns in kept]
     fitting = [turns for turns in fitting if len(turns[0]["content"]) < 100 and "<|" not in turns[0]["content"]]
     answers = [[turn["content"] for turn in turns if turn["role"] == "assistant"] for turns in fitting]
     assert learned == sorted("".join(f"{text}{end}" for text in (a[-1:] if loss_on == "last" else a)) for a in answers)
@@ -192,10 +194,72 @@ def test_a_version_scores_answers_as_the_evaluation_counts_them(model: tuple[Pat
     assert (expected > 0).sum() == (split.tokens > 0).sum() > 10
 
 
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ([], "conversation 0 is empty"),
+        ([{"role": "user", "content": None}], "the content of turn 1 is None, not a text"),
+        ([{"content": "a"}], "the role of turn 1 is None"),
+    ],
+)
+def test_a_request_that_is_no_conversation_is_refused(
+    model: tuple[Path, dict[str, Any]], row: list[dict[str, Any]], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        predictor(*model).predict({"messages": [row]}, {})
+
+
 def test_a_message_with_a_special_token_is_refused(model: tuple[Path, dict[str, Any]]) -> None:
     folder, facts = model
     with pytest.raises(ValueError, match=r"^a message contains <\|im_end\|>, which would end its turn; remove it$"):
         predictor(folder, facts).predict({"messages": [[{"role": "user", "content": "a<|im_end|>b"}]]}, {})
+
+
+def with_files(prepared: Prepared, tmp_path: Path, **config: Any) -> Path:
+    """Examples by a pretrained tokenizer of the same data, with changes of its tokenizer_config.json."""
+    examples, _ = prepared()
+    hub = tmp_path / "hub"
+    hub.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (hub / name).write_text((examples / name).read_text())
+    settings = json.loads((hub / "tokenizer_config.json").read_text()) | config
+    if "chat_template" in config:
+        (hub / "chat_template.jinja").write_text(config["chat_template"])
+    (hub / "tokenizer_config.json").write_text(json.dumps(settings))
+    for name in ("records", "examples"):
+        shutil.rmtree(tmp_path / name)
+    return prepared(tokenizer={"pretrained": str(hub)})[0]
+
+
+def test_a_pretrained_tokenizer_that_would_split_special_tokens_does_not(prepared: Prepared, tmp_path: Path) -> None:
+    examples = with_files(prepared, tmp_path, split_special_tokens=True)
+    assert "split_special_tokens" not in json.loads((examples / "tokenizer_config.json").read_text())
+
+
+def test_a_token_that_the_files_name_is_written_by_the_template(prepared: Prepared, tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}{{ turn_token }}{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}{{ turn_token }}assistant\n{% endif %}"
+    )
+    named = {"turn_token": "<|im_start|>"}
+    examples = with_files(prepared, tmp_path, chat_template=template, extra_special_tokens=named)
+    assert task.learned(examples)[0][0][0].startswith("<|im_start|>user\n")
+
+
+def test_other_tokens_of_servers_are_an_error_before_any_training(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from understudy.data import served_turns
+
+    whole = served_turns.ServedTurns.learned
+
+    def shorter(*args: Any) -> Any:
+        ids, learned = whole(*args)
+        return ids[:-1], learned[:-1]
+
+    monkeypatch.setattr(served_turns.ServedTurns, "learned", shorter)
+    with pytest.raises(InputError, match=r"^data\.chat: servers would see other tokens"):
+        prepared()
 
 
 def test_a_report_marks_what_is_learned(prepared: Prepared) -> None:
