@@ -9,6 +9,8 @@ example stays that of its record.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,12 +29,14 @@ from understudy.data.packing import best_fit
 from understudy.data.prompts import of_answers
 from understudy.data.raw import SPLITS, Split
 from understudy.data.records import Content
+from understudy.data.served_turns import NEUTRAL
 from understudy.errors import InputError
 from understudy.models.facts import TOKENIZER
 from understudy.recipe.data import Chat
 
 
-class ChatTokenizer(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ChatTokenizer:
     """How conversations become tokens."""
 
     tokenizer: Any
@@ -41,6 +45,12 @@ class ChatTokenizer(NamedTuple):
     settings: Chat
     length: int
     """The most tokens that a sequence of inputs has."""
+
+    @cached_property
+    def special(self) -> frozenset[int]:
+        """The ids of special tokens."""
+        added = self.tokenizer.get_added_tokens_decoder().items()
+        return frozenset(number for number, token in added if token.special)
 
 
 class Written(NamedTuple):
@@ -128,6 +138,8 @@ def _encoded(turns: list[Turn], chat: ChatTokenizer) -> _Encoded:
         if kept is None:
             return _left_out(TOO_LONG)
         ids, learned, end = encode(chat.template, chat.tokenizer, kept, settings.loss_on, settings.train_on_eos)
+        if _special(chat, ids) != special_tokens(chat, tuple(turn["role"] for turn in kept)):
+            return _left_out(SPECIAL)  # made of several texts, or by the tokenizer's normalisation
     except SpecialTokenInText:
         return _left_out(SPECIAL)
     except CrossesBoundary:
@@ -137,6 +149,17 @@ def _encoded(turns: list[Turn], chat: ChatTokenizer) -> _Encoded:
         raise InputError(f"data.chat: in the conversation that begins with {quoted(begin)}: {error}") from error
     size = learned_bytes(kept, settings.loss_on)
     return _Encoded(ids, learned, end, size, CUT if len(kept) < len(turns) else "")
+
+
+@lru_cache(maxsize=256)
+def special_tokens(chat: ChatTokenizer, roles: tuple[str, ...]) -> list[int]:
+    """The special tokens of a conversation whose messages have none."""
+    text = chat.template.render([{"role": role, "content": NEUTRAL} for role in roles], add_generation_prompt=False)
+    return _special(chat, chat.tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _special(chat: ChatTokenizer, ids: list[int]) -> list[int]:
+    return [id_ for id_ in ids if id_ in chat.special]
 
 
 def _left_out(remark: str) -> _Encoded:

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+NEUTRAL = "a"
+"""A message that is part of no special token."""
+
 
 class ServedTurns:
     """Conversations as tokens, by the tokenizer's chat template.
@@ -31,9 +34,12 @@ class ServedTurns:
         Raises:
             ValueError: a message has the text of a special token.
         """
+        ids = self._ids(messages, prompt=True)
         if token := self._special_text(messages):
             raise ValueError(f"a message contains {token}, which would end its turn; remove it")
-        return self._ids(messages, prompt=True)
+        if self._has_more_special_tokens(messages, ids, prompt=True):
+            raise ValueError("the messages together have a special token, which would end a turn; change them")
+        return ids
 
     def decoded(self, ids: list[int]) -> str:
         """The text of an answer."""
@@ -48,6 +54,8 @@ class ServedTurns:
         if not kept or self._special_text(kept):
             return [], []
         ids = self._ids(kept)
+        if self._has_more_special_tokens(kept, ids):
+            return [], []
         if self._loss_on == "all":
             return ids, [index > 0 for index in range(len(ids))]
         answers = [index for index, message in enumerate(kept) if message["role"] == "assistant"]
@@ -66,6 +74,12 @@ class ServedTurns:
         tokens += [text for text in self._tokenizer.special_tokens_map.values() if isinstance(text, str)]
         texts = [text for text in tokens if text.strip()]
         return next((text for text in texts for message in messages if text in message["content"]), None)
+
+    def _has_more_special_tokens(self, messages: list[dict[str, str]], ids: list[int], *, prompt: bool = False) -> bool:
+        """Whether there are other special tokens than in the same turns with other words: a template may join texts."""
+        neutral = self._ids([{"role": message["role"], "content": NEUTRAL} for message in messages], prompt=prompt)
+        special = {number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
+        return [id_ for id_ in ids if id_ in special] != [id_ for id_ in neutral if id_ in special]
 
     def _ids(self, messages: list[dict[str, str]], *, prompt: bool = False) -> list[int]:
         text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)

@@ -236,6 +236,22 @@ def test_a_pretrained_tokenizer_that_would_split_special_tokens_does_not(prepare
     assert "split_special_tokens" not in json.loads((examples / "tokenizer_config.json").read_text())
 
 
+def test_texts_that_make_a_special_token_together_are_left_out(prepared: Prepared, tmp_path: Path) -> None:
+    """The template writes the system's text and the user's without anything between them."""
+    template = (
+        "{% for m in messages %}{% if m.role != 'user' %}<|im_start|>{{ m.role }}\n{% endif %}{{ m.content }}"
+        "{% if m.role != 'system' %}<|im_end|>\n{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    (tmp_path / "joined.jinja").write_text(template)
+    rows = [asked((f"is it {n}?", f"it is {n}"), system="short") for n in range(30)]
+    rows.append(asked(("end|> so", "k"), system="hi <|im_"))
+    _, notes = prepared(rows, template=str(tmp_path / "joined.jinja"))
+    assert notes == [
+        "1 of 31 conversations left out, since a message has the text of a special token, which would end its turn"
+    ]
+
+
 def test_a_token_that_the_files_name_is_written_by_the_template(prepared: Prepared, tmp_path: Path) -> None:
     template = (
         "{% for m in messages %}{{ turn_token }}{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
