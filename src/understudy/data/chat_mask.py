@@ -3,7 +3,7 @@
 A student is asked with the prompt that the template makes of the turns before an answer, and has to continue with the
 answer and the token that ends it. So an answer's tokens are learned from only if the whole conversation's text and its
 tokens begin with that prompt, and continue with the assistant's words up to that token. Nothing is searched for by a
-marker or guessed from a template's name, and what is not proved is an error.
+marker or guessed from a template's name. Without a proof there is an error.
 """
 
 from collections.abc import Sequence

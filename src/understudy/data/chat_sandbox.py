@@ -113,7 +113,7 @@ def bounded_environment() -> BoundedEnvironment:
 
 
 def bounded_syntax(environment: BoundedEnvironment, text: str) -> nodes.Template:
-    """Parse a template, and charge what it writes and each round of its loops.
+    """Parse a template, and charge its output, its comparisons and each round of its loops.
 
     Raises:
         jinja2.TemplateSyntaxError: the text is no template.

@@ -1,6 +1,6 @@
 """Chat templates: the jinja program of a tokenizer that turns a conversation into one text.
 
-The text is that of transformers' apply_chat_template, so that a student learns from what a server will send it.
+The text is that of transformers' apply_chat_template, so a student sees the same text in training and behind a server.
 """
 
 import re
@@ -24,7 +24,7 @@ Message = Mapping[str, Any]
 LONGEST = 256 * 2**10
 """Maximum characters of a template."""
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
-"""The mark of what the assistant says, as transformers looks for it."""
+"""The mark around an answer, as transformers looks for it."""
 RAISED: tuple[type[Exception], ...] = (
     jinja2.TemplateError,
     ArithmeticError,
@@ -39,7 +39,7 @@ RAISED: tuple[type[Exception], ...] = (
     SyntaxError,
     SystemError,
 )
-"""What templates raise. Python's own compiler raises the last ones, if a template is nested too deep."""
+"""Exceptions of templates. Python's own compiler raises the last ones, if a template is nested too deep."""
 
 
 class TemplateRefuses(InputError):
@@ -88,7 +88,7 @@ class ChatTemplate:
 
     @property
     def has_marks(self) -> bool:
-        """Whether the template marks what the assistant says, with {% generation %}."""
+        """Whether the template marks answers, with {% generation %}."""
         return GENERATION.search(self.text) is not None
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
@@ -155,7 +155,7 @@ def _compiled(text: str) -> Template:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what a template raises into errors that name its line."""
+    """Turn exceptions of templates into errors that name the line."""
     try:
         yield
     except RAISED as error:

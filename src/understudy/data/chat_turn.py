@@ -10,7 +10,7 @@ from understudy.data.chat_template import ChatTemplate, Message
 from understudy.errors import InputError, printable
 
 THOUGHTS = re.compile(r"\s*<think>(.*?)</think>", re.DOTALL)
-"""What a reasoning model writes before its answer."""
+"""The thoughts of a reasoning model, before its answer."""
 QUOTED = 60
 """Maximum characters of a text in a message."""
 
@@ -226,7 +226,7 @@ def _is_answer(text: str, message: Message) -> bool:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """What a text has between <think> and </think> at its beginning, and what comes after."""
+    """The thoughts between <think> and </think> at the beginning of a text, and the rest of it."""
     match = THOUGHTS.match(text)
     return ("", text.strip()) if match is None else (match[1].strip(), text[match.end() :].strip())
 

@@ -1,4 +1,4 @@
-"""Beginnings of test examples, which every model continues: what it writes is shown to a reader."""
+"""Beginnings of test examples, which every model continues. A report shows the continuations."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -25,7 +25,7 @@ SPREAD = "ends within an object: write each object on one line, as `jq -c .` doe
 """The reason of a line that begins an object and does not end it."""
 ARRAY = "a file that is one array of objects has the ending .json"
 UNUSUAL = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|[\ud800-\udfff]")
-"""What a text has in which a string has a character that is not text; an escaped pair of surrogates, too."""
+"""Matches JSON in which a string may have a character that is not text; an escaped pair of surrogates, too."""
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 SPACE = re.compile(r"[ \t\n\r]*")
 
