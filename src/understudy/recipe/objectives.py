@@ -22,6 +22,7 @@ OBJECTIVES = {
     "logits": "understudy.objectives.logits",
     "hidden_states": "understudy.objectives.hidden_states",
     "cosine": "understudy.objectives.cosine",
+    "reverse_kl": "understudy.objectives.reverse_kl",
 }
 
 Weight = Annotated[float, Field(ge=0)]
