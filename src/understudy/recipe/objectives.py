@@ -23,6 +23,7 @@ OBJECTIVES = {
     "hidden_states": "understudy.objectives.hidden_states",
     "cosine": "understudy.objectives.cosine",
     "reverse_kl": "understudy.objectives.reverse_kl",
+    "jsd": "understudy.objectives.jsd",
 }
 
 Weight = Annotated[float, Field(ge=0)]

@@ -28,8 +28,12 @@ from understudy.recipe.objectives import OBJECTIVES, TeacherObjective, load
 SECTIONS = [
     section("logits"),
     section("reverse_kl"),
+    section("jsd"),
+    section("jsd", beta=0.1),
+    section("jsd", beta=0.0),
+    section("jsd", beta=1.0),
 ]
-INFINITE = ("reverse_kl",)
+INFINITE = ("reverse_kl", "jsd beta 1.0")
 """Objectives whose loss is infinite where the teacher alone gives a probability of 0."""
 
 
@@ -234,6 +238,7 @@ def test_compiled_losses_are_the_same_and_may_overwrite_the_logits(chosen: Objec
     [
         ("logits", {}, 1),
         ("reverse_kl", {}, 1),
+        ("jsd", {"beta": 0.3}, 0.3 * 0.7),
     ],
 )
 @unhurried
