@@ -24,6 +24,7 @@ OBJECTIVES = {
     "cosine": "understudy.objectives.cosine",
     "reverse_kl": "understudy.objectives.reverse_kl",
     "jsd": "understudy.objectives.jsd",
+    "skewed_kl": "understudy.objectives.skewed_kl",
 }
 
 Weight = Annotated[float, Field(ge=0)]

@@ -32,6 +32,8 @@ SECTIONS = [
     section("jsd", beta=0.1),
     section("jsd", beta=0.0),
     section("jsd", beta=1.0),
+    section("skewed_kl"),
+    section("skewed_kl", reverse=True),
 ]
 INFINITE = ("reverse_kl", "jsd beta 1.0")
 """Objectives whose loss is infinite where the teacher alone gives a probability of 0."""
@@ -239,6 +241,8 @@ def test_compiled_losses_are_the_same_and_may_overwrite_the_logits(chosen: Objec
         ("logits", {}, 1),
         ("reverse_kl", {}, 1),
         ("jsd", {"beta": 0.3}, 0.3 * 0.7),
+        ("skewed_kl", {"alpha": 0.3}, 0.7**2),
+        ("skewed_kl", {"alpha": 0.3, "reverse": True}, 0.7**2),
     ],
 )
 @unhurried
