@@ -25,6 +25,7 @@ OBJECTIVES = {
     "reverse_kl": "understudy.objectives.reverse_kl",
     "jsd": "understudy.objectives.jsd",
     "skewed_kl": "understudy.objectives.skewed_kl",
+    "total_variation": "understudy.objectives.total_variation",
 }
 
 Weight = Annotated[float, Field(ge=0)]

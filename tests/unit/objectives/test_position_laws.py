@@ -34,6 +34,7 @@ SECTIONS = [
     section("jsd", beta=1.0),
     section("skewed_kl"),
     section("skewed_kl", reverse=True),
+    section("total_variation"),
 ]
 INFINITE = ("reverse_kl", "jsd beta 1.0")
 """Objectives whose loss is infinite where the teacher alone gives a probability of 0."""
