@@ -26,6 +26,7 @@ OBJECTIVES = {
     "jsd": "understudy.objectives.jsd",
     "skewed_kl": "understudy.objectives.skewed_kl",
     "total_variation": "understudy.objectives.total_variation",
+    "logits_mse": "understudy.objectives.logits_mse",
 }
 
 Weight = Annotated[float, Field(ge=0)]

@@ -35,6 +35,8 @@ SECTIONS = [
     section("skewed_kl"),
     section("skewed_kl", reverse=True),
     section("total_variation"),
+    section("logits_mse"),
+    section("logits_mse", standardize=True),
 ]
 INFINITE = ("reverse_kl", "jsd beta 1.0")
 """Objectives whose loss is infinite where the teacher alone gives a probability of 0."""
