@@ -27,6 +27,7 @@ OBJECTIVES = {
     "skewed_kl": "understudy.objectives.skewed_kl",
     "total_variation": "understudy.objectives.total_variation",
     "logits_mse": "understudy.objectives.logits_mse",
+    "decoupled_kd": "understudy.objectives.decoupled_kd",
 }
 
 Weight = Annotated[float, Field(ge=0)]

@@ -37,6 +37,7 @@ SECTIONS = [
     section("total_variation"),
     section("logits_mse"),
     section("logits_mse", standardize=True),
+    section("decoupled_kd"),
 ]
 INFINITE = ("reverse_kl", "jsd beta 1.0")
 """Objectives whose loss is infinite where the teacher alone gives a probability of 0."""
