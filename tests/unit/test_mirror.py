@@ -85,6 +85,7 @@ WITHOUT = {
     "recipe/models.py": "recipe/test_schema.py",
     "recipe/precision_rules.py": "recipe/test_file.py",
     "objectives/batch.py": "a batch's type: objectives/test_pieces.py",
+    "objectives/distributions.py": "objectives/test_position_laws.py, and each objective's test against numpy",
     "objectives/labels.py": "objectives/test_objective.py",
     "objectives/logits.py": "objectives/test_objective.py",
     "recipe/roles.py": "constants: test_graph.py",

@@ -97,7 +97,7 @@ def _about_student(objectives: Objectives) -> Iterator[str]:
     ]
     share = labels / (labels + sum(objective.weight for objective in logits)) if logits else 1.0
     if logits and (share < LABELS or _temperature(logits[0]) > TEMPERATURE):
-        now = ", ".join(f"logits {term.weight:g} at temperature {_temperature(term):g}" for term in logits)
+        now = ", ".join(map(_in_words, logits))
         yield (
             f"Change the weights and the temperature (student.distill): they are labels {labels:g}, {now}; try labels "
             f"{LABELS:g}, logits {1 - LABELS:g} at temperature {TEMPERATURE:g}."
@@ -105,6 +105,11 @@ def _about_student(objectives: Objectives) -> Iterator[str]:
     yield "Train the student longer (student.train): imitating the teacher takes more steps than the labels alone."
     yield "Take a better teacher (teacher.model), or train it longer (teacher.train)."
     yield _CONTROL
+
+
+def _in_words(objective: ObjectiveSection) -> str:
+    at = f" at temperature {_temperature(objective):g}" if hasattr(objective, "temperature") else ""
+    return f"{objective.type} {objective.weight:g}{at}"
 
 
 def _temperature(objective: ObjectiveSection) -> float:

@@ -33,8 +33,9 @@ def refusal(planned: Planned, degrees: Degrees, per_node: int) -> str | None:
         return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {degrees.pp})"
     for path, reason in degree_conflicts((), train, degrees):
         return f"{'.'.join(map(str, path))}: {reason}"
+    packed = keeps_apart(planned.examples.facts)
     for objective in planned.settings.objectives:
-        for reason in objective.requirements.conflicts(degrees, packed=keeps_apart(planned.examples.facts)):
+        for reason in objective.requirements.conflicts(degrees, packed=packed, mixed=train.mixed):
             return f"student.distill.{objective.type}: {reason}"
     if degrees.tp > per_node:
         return "layers would be split over nodes"

@@ -22,13 +22,19 @@ OBJECTIVES = {
     "logits": "understudy.objectives.logits",
     "hidden_states": "understudy.objectives.hidden_states",
     "cosine": "understudy.objectives.cosine",
+    "reverse_kl": "understudy.objectives.reverse_kl",
+    "jsd": "understudy.objectives.jsd",
+    "skewed_kl": "understudy.objectives.skewed_kl",
+    "total_variation": "understudy.objectives.total_variation",
+    "logits_mse": "understudy.objectives.logits_mse",
+    "decoupled_kd": "understudy.objectives.decoupled_kd",
 }
 
 Weight = Annotated[float, Field(ge=0)]
 Extra = Literal["hidden_states", "attentions"]
 """An output of a model besides its logits."""
-Feature = Literal["pp", "cp", "tp", "sequence_parallel", "packing"]
-"""A way to split a model or its sequences over processes, or to keep packed documents apart."""
+Feature = Literal["pp", "cp", "tp", "sequence_parallel", "packing", "mixup"]
+"""A way to split a model or its sequences over processes, to keep packed documents apart, or to mix examples."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,13 @@ class Requirements:
         """Outputs besides logits, which the student must give, too."""
         return frozenset(signal for signal in self.signals if signal != "logits")
 
-    def conflicts(self, degrees: Degrees | None, *, packed: bool) -> Iterator[str]:
+    def conflicts(self, degrees: Degrees | None, *, packed: bool, mixed: bool) -> Iterator[str]:
         """The reasons why the objective does not work in a training.
 
         Args:
             degrees: the student's; None if they are not chosen yet.
             packed: whether sequences hold several documents, which are kept apart.
+            mixed: whether examples are mixed from two, with two labels.
         """
         degrees = degrees or Degrees()
         used: dict[Feature, bool] = {
@@ -59,6 +66,7 @@ class Requirements:
             "tp": degrees.tp > 1,
             "sequence_parallel": degrees.sequence_parallel,
             "packing": packed,
+            "mixup": mixed,
         }
         yield from (why for feature, why in self.refuses.items() if used[feature])
 

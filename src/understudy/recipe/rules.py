@@ -92,7 +92,7 @@ def _teacher_shards(training: Training) -> Iterator[Conflict]:
 
 
 def _objectives(recipe: Recipe, training: Training) -> Iterator[Conflict]:
-    """Objectives that do not work with a training's degrees, or with its sequences."""
+    """Objectives that do not work with a training's degrees, or with its examples."""
     resources, strategy, chosen = training.resources, training.train.strategy, None
     if strategy != "auto":  # the plan leaves out degrees that conflict with the rest
         try:
@@ -100,7 +100,7 @@ def _objectives(recipe: Recipe, training: Training) -> Iterator[Conflict]:
         except ValueError:  # reported where the strategy is checked
             return
     for at, objective in enumerate(recipe.objectives_of(training.path)):
-        for why in objective.requirements.conflicts(chosen, packed=recipe.packed):
+        for why in objective.requirements.conflicts(chosen, packed=recipe.packed, mixed=training.train.mixed):
             yield (*training.key_path, "distill", at), why
 
 

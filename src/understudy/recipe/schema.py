@@ -96,6 +96,11 @@ class Train(Section):
     patience: Positive | None = None
     """Validations without a smaller loss after which training stops early."""
 
+    @property
+    def mixed(self) -> bool:
+        """Whether training examples are mixed from two (mixup)."""
+        return self.augment is not None and self.augment.mixup is not None
+
     @model_validator(mode="after")
     def _one_length(self) -> "Train":
         if (self.steps is None) == (self.epochs is None):

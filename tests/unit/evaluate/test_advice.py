@@ -3,8 +3,10 @@ import pytest
 from understudy.evaluate.advice import advice, is_worse
 from understudy.evaluate.quality import Rule, failed
 from understudy.evaluate.statistics import Bootstrap
+from understudy.objectives.jsd import JSDObjective
 from understudy.objectives.labels import LabelsObjective
 from understudy.objectives.logits import LogitsObjective
+from understudy.objectives.logits_mse import LogitsMSEObjective
 
 
 def distilled_with(labels, logits, temperature):
@@ -37,6 +39,9 @@ def test_weights_are_proposed_where_they_are_not_there_already(worse, objectives
 def test_the_weights_of_now_are_named(worse):
     [first, *_] = advice(worse, "accuracy", 0.95, distilled_with(0.1, 0.9, 4.0))
     assert "labels 0.1, logits 0.9 at temperature 4" in first
+    others = (LogitsMSEObjective(type="logits_mse", weight=0.2), JSDObjective(type="jsd", weight=0.7, temperature=3.0))
+    [first, *_] = advice(worse, "accuracy", 0.95, others)
+    assert "labels 0, logits_mse 0.2, jsd 0.7 at temperature 3; try labels" in first
 
 
 @pytest.mark.parametrize("control", [0.7, 0.6])

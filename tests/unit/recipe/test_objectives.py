@@ -63,7 +63,10 @@ def test_an_objective_that_compares_more_than_logits_refuses_stages(name):
 
 
 def test_a_feature_is_refused_where_it_is_used():
-    requirements = Requirements(refuses={"tp": "layers are split", "packing": "documents are packed"})
-    assert list(requirements.conflicts(Degrees(dp_shard=2), packed=False)) == []
-    assert list(requirements.conflicts(Degrees(tp=2), packed=False)) == ["layers are split"]
-    assert list(requirements.conflicts(None, packed=True)) == ["documents are packed"]
+    requirements = Requirements(
+        refuses={"tp": "layers are split", "packing": "documents are packed", "mixup": "labels are mixed"}
+    )
+    assert list(requirements.conflicts(Degrees(dp_shard=2), packed=False, mixed=False)) == []
+    assert list(requirements.conflicts(Degrees(tp=2), packed=False, mixed=False)) == ["layers are split"]
+    assert list(requirements.conflicts(None, packed=True, mixed=False)) == ["documents are packed"]
+    assert list(requirements.conflicts(None, packed=False, mixed=True)) == ["labels are mixed"]

@@ -320,6 +320,8 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
         ("objectives/labels.py", TRAINING),
         ("objectives/logits.py", DISTILL),
         ("objectives/hidden_states.py", set()),
+        ("objectives/distributions.py", set()),
+        ("objectives/reverse_kl.py", set()),
         ("train/loop.py", TRAINING),
         ("parallel/apply.py", TRAINING),
         ("models/build.py", TRAINING),
