@@ -40,15 +40,16 @@ def check_models_fit(work: Work, examples: Path, section: str) -> None:
         return
     problems = []
     for path, model in pretrained.items():
+        obstacle = ""
         try:
-            is_compared = _check(recipe, path, model, examples)
+            if not _check(recipe, path, model, examples):
+                obstacle = f"{model.pretrained} has no tokenizer.json"
         except Unreachable:  # an error only when it is fetched, unless it is cached by then
-            continue
+            obstacle = "the hub cannot be reached"
         except InputError as error:
             problems.append(str(error))
-        else:
-            if path == section and not is_compared:
-                work.run.note(f"{path}: {model.pretrained} has no tokenizer.json, so its tokens were not compared")
+        if obstacle and path == section:
+            work.run.note(f"{path}: {obstacle}, so its tokens were not compared with the data's")
     if problems:
         raise InputError("\n".join(problems))
 
