@@ -16,7 +16,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.metrics import METRICS, FloatArray, Unmeasured
+from understudy.evaluate.answer_scores import Unmeasured
+from understudy.evaluate.metrics import METRICS, FloatArray
 from understudy.evaluate.quality import loss
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName

@@ -133,7 +133,7 @@ def _measured(recipe: Recipe, examples: Path, folder: Path, role: str) -> answer
     learner, on = recipe.learners[learner_of(role)], torch.device("cpu")
     module = load_model(folder, trusted_description(folder, learner.model, examples, role), on)
     split = _split(recipe, examples)
-    return answers.results(module, split, 256, on, 0, lambda batches: None)
+    return answers.results(module, split, 256, on, 0, lambda batches: None, limits=recipe.generation)
 
 
 def _split(recipe: Recipe, examples: Path) -> Labelled | Documents:

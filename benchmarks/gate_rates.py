@@ -19,7 +19,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from understudy.evaluate.metrics import BINS, FloatArray, Unmeasured, bin_of
+from understudy.evaluate.answer_scores import Unmeasured
+from understudy.evaluate.metrics import BINS, FloatArray, bin_of
 from understudy.evaluate.quality import loss
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName

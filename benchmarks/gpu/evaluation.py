@@ -16,6 +16,7 @@ from understudy.data.measured import Documents
 from understudy.evaluate import answers
 from understudy.models.facts import Facts
 from understudy.models.tasks import task_model
+from understudy.recipe import Generation
 
 WINDOWS = 64
 HEAD = "| evaluation | tokens a second | nats a token |\n" + "|---" * 3 + "|"
@@ -34,7 +35,7 @@ def ours(model: nn.Module, split: Documents, sizes: Sizes) -> float:
     """As the evaluate step answers the test split."""
     described = {"task": "causal-lm", "sequence_length": sizes.length, "vocab_size": sizes.vocabulary}
     size = answers.batch_size(64, described)
-    results = answers.results(model, split, size, torch.device(sizes.device), 0, lambda _: None)
+    results = answers.results(model, split, size, torch.device(sizes.device), 0, lambda _: None, limits=Generation())
     return float(results["nll"].sum() / split.tokens.sum())
 
 

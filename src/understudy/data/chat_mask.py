@@ -35,6 +35,8 @@ class Conversation(NamedTuple):
     """Whether a token is a target of training."""
     end: int | None
     """The token that ends the last answer; None if nothing ends it, or if that is not proved."""
+    answer: tuple[int, int]
+    """Where the tokens of the last answer begin and end; (0, 0) if there is none, or if that is not proved."""
 
 
 def chat_tokenizer(template: ChatTemplate, tokenizer: Any) -> Any:
@@ -77,13 +79,14 @@ def encode(
     rendered = _rendered(template, tokenizer, messages, needs_end=loss_on != "all")
     answers = [index for index, message in enumerate(messages) if message.get("role") == "assistant"]
     if loss_on == "all":
-        learned = [False, *[True] * (len(rendered.ids) - 1)]
-        return Conversation(rendered.ids, learned[: len(rendered.ids)], _end(rendered, answers))
+        learned, last = [False, *[True] * (len(rendered.ids) - 1)], _last(rendered, answers)
+        answer, end = ((last.start, last.stop), last.end) if last else ((0, 0), None)
+        return Conversation(rendered.ids, learned[: len(rendered.ids)], end, answer)
     if not answers:
         raise Unproved("the conversation has no answer of the assistant, so nothing to learn from. Leave it out.")
     turns = [_turn(rendered, index) for index in (answers[-1:] if loss_on == "last" else answers)]
     learned = _mask(rendered, turns, train_on_eos)
-    return Conversation(rendered.ids, learned, turns[-1].end)
+    return Conversation(rendered.ids, learned, turns[-1].end, (turns[-1].start, turns[-1].stop))
 
 
 def cut(template: ChatTemplate, tokenizer: Any, messages: Sequence[Message], length: int) -> list[Message] | None:
@@ -154,9 +157,10 @@ def _mask(rendered: Rendered, turns: list[Turn], train_on_eos: bool) -> list[boo
     return learned
 
 
-def _end(rendered: Rendered, answers: list[int]) -> int | None:
+def _last(rendered: Rendered, answers: list[int]) -> Turn | None:
+    """The last answer; None if it is not proved."""
     try:
-        return _turn(rendered, answers[-1]).end if answers else None
+        return _turn(rendered, answers[-1]) if answers else None
     except SpecialTokenInText:
         raise
     except Unproved:

@@ -1,9 +1,10 @@
 """Conversations as arrays: the tokens of each, which of them are learned, and sequences of whole conversations.
 
 SPLIT.tokens.npy has the tokens of all conversations end to end, SPLIT.offsets.npy, int64 (N + 1,), where each begins,
-SPLIT.learned.npy, bool, which tokens are targets, and SPLIT.bytes.npy, int64 (N,), the bytes of the learned turns. A
-conversation's first token is context, never a target. One that is left out has no tokens, so that the index of an
-example stays that of its record.
+SPLIT.learned.npy, bool, which tokens are targets, SPLIT.bytes.npy, int64 (N,), the bytes of the learned turns, and
+SPLIT.answer_begins.npy and SPLIT.answer_ends.npy, int64 (N,), the place of its last answer among a conversation's
+tokens, 0 if that is not proved. A conversation's first token is context, never a target. One that is left out has no
+tokens, so that the index of an example stays that of its record.
 """
 
 from collections import Counter
@@ -11,27 +12,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from understudy.data.chat_mask import CrossesBoundary, SpecialTokenInText, cut, encode
 from understudy.data.chat_template import ChatTemplate, Message
 from understudy.data.chat_turn import quoted
 from understudy.data.conversations import Turn, messages
 from understudy.data.loader import IGNORED, Indices, PackedExamples
-from understudy.data.measured import Batch, Integers
 from understudy.data.npy import NpyFile
 from understudy.data.packing import best_fit
-from understudy.data.prompts import of_answers
 from understudy.data.raw import SPLITS, Split
 from understudy.data.records import Content
 from understudy.data.served_turns import NEUTRAL
 from understudy.errors import InputError
-from understudy.models.facts import TOKENIZER
 from understudy.recipe.data import Chat
 
 
@@ -71,8 +67,11 @@ class _Encoded(NamedTuple):
     """Bytes of the learned turns."""
     remark: str
     """Why it was cut or left out; empty if it was not."""
+    answer: tuple[int, int] = (0, 0)
+    """Where the last answer begins and ends."""
 
 
+ANSWERS = ("answer_begins", "answer_ends")
 CUT, TOO_LONG, SPECIAL, CROSSES = "cut", "too long", "special", "crosses"
 
 
@@ -111,7 +110,7 @@ class _Arrays(ExitStack):
         self._files = {
             (split, name): self.enter_context(NpyFile(folder / f"{split}.{name}.npy", kind))
             for split in SPLITS
-            for name, kind in {**kinds, "offsets": np.int64, "bytes": np.int64}.items()
+            for name, kind in {**kinds, **dict.fromkeys(("offsets", "bytes", *ANSWERS), np.int64)}.items()
         }
         for split in SPLITS:
             self._files[split, "offsets"].append(np.array([0]))
@@ -124,6 +123,8 @@ class _Arrays(ExitStack):
         self._files[split, "learned"].append(np.array(encoded.learned, np.bool_))
         self._files[split, "offsets"].append(np.array([self.tokens[split]]))
         self._files[split, "bytes"].append(np.array([encoded.size]))
+        for name, place in zip(ANSWERS, encoded.answer, strict=True):
+            self._files[split, name].append(np.array([place]))
 
 
 def _encoded(turns: list[Turn], chat: ChatTokenizer) -> _Encoded:
@@ -137,7 +138,7 @@ def _encoded(turns: list[Turn], chat: ChatTokenizer) -> _Encoded:
         kept = cut(chat.template, chat.tokenizer, turns, chat.length + 1)
         if kept is None:
             return _left_out(TOO_LONG)
-        ids, learned, end = encode(chat.template, chat.tokenizer, kept, settings.loss_on, settings.train_on_eos)
+        ids, learned, end, answer = encode(chat.template, chat.tokenizer, kept, settings.loss_on, settings.train_on_eos)
         if _special(chat, ids) != special_tokens(chat, tuple(turn["role"] for turn in kept)):
             return _left_out(SPECIAL)  # made of several texts, or by the tokenizer's normalisation
     except SpecialTokenInText:
@@ -148,7 +149,7 @@ def _encoded(turns: list[Turn], chat: ChatTokenizer) -> _Encoded:
         begin = next(turn["content"] for turn in turns if turn["role"] == "user")
         raise InputError(f"data.chat: in the conversation that begins with {quoted(begin)}: {error}") from error
     size = learned_bytes(kept, settings.loss_on)
-    return _Encoded(ids, learned, end, size, CUT if len(kept) < len(turns) else "")
+    return _Encoded(ids, learned, end, size, CUT if len(kept) < len(turns) else "", answer)
 
 
 @lru_cache(maxsize=256)
@@ -214,74 +215,3 @@ class ConversationExamples(PackedExamples):
     def targets(self, indices: Indices) -> int:
         """The number of learned tokens of these sequences together."""
         return int(self._learned_targets[indices].sum())
-
-
-class Conversations:
-    """The test split of conversations, memory-mapped: a prediction for each learned token, in one window each."""
-
-    def __init__(self, folder: Path, length: int, split: str = "test") -> None:
-        self._ids = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
-        self._learned = np.load(folder / f"{split}.learned.npy", mmap_mode="r")
-        self._offsets: Integers = np.load(folder / f"{split}.offsets.npy")
-        self._length = length
-        self.tokens, self.bytes = lengths(folder, split)
-        self.prompts = of_answers(self._offsets, self._learned, length)
-        inputs = np.diff(self._offsets) - 1
-        self._order = np.argsort(-inputs, kind="stable")[: int((inputs > 0).sum())]
-
-    def batch_count(self, size: int) -> int:
-        """The number of batches."""
-        return -(-len(self._order) // size)
-
-    def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
-        """This share's batches of conversations, the long ones first: a batch then has little padding."""
-        for start in range(size * rank, len(self._order), size * world_size):
-            rows = self._order[start : start + size]
-            begins, counts = self._offsets[rows, None], (self._offsets[rows + 1] - self._offsets[rows] - 1)[:, None]
-            steps = np.arange(counts.max())
-            is_token = steps < counts
-            places = begins + np.where(is_token, steps, 0)
-            is_learned = is_token & self._learned[places + 1]
-            examples = np.where(is_learned, rows[:, None], -1)
-            yield Batch(self._ids[places].astype(np.int64), self._ids[places + 1].astype(np.int64), examples)
-
-    def sample(self, size: int) -> NDArray[Any]:
-        """Inputs for timing: full sequences from the start of the split."""
-        places = np.arange(size * self._length) % len(self._ids)
-        return np.array(self._ids[places], dtype=np.int64).reshape(size, -1)
-
-    def prompt_inputs(self) -> list[Integers]:
-        """The conversations up to their last answer, one in each array."""
-        ranges = zip(self.prompts.begins, self.prompts.ends, strict=True)
-        return [self._ids[begin:end][None].astype(np.int64) for begin, end in ranges]
-
-
-def lengths(folder: Path, split: str) -> tuple[Integers, Integers]:
-    """The number of learned tokens, and of the bytes of the learned turns, of each conversation."""
-    learned, offsets = np.load(folder / f"{split}.learned.npy"), np.load(folder / f"{split}.offsets.npy")
-    sizes: Integers = np.load(folder / f"{split}.bytes.npy")
-    counts: Integers = np.diff(np.concatenate([[0], np.cumsum(learned)])[offsets])
-    return counts, sizes
-
-
-def targets(folder: Path, split: str) -> NDArray[Any]:
-    """The learned tokens of a split, end to end."""
-    tokens: NDArray[Any] = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
-    learned: NDArray[Any] = tokens[np.load(folder / f"{split}.learned.npy")]
-    return learned
-
-
-def parts(folder: Path, split: str, count: int) -> list[list[tuple[str, bool]]]:
-    """The texts of the first conversations, cut where learned tokens begin or end; True for those that are learned."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    offsets = np.load(folder / f"{split}.offsets.npy", mmap_mode="r")
-    tokens, learned = (np.load(folder / f"{split}.{name}.npy", mmap_mode="r") for name in ("tokens", "learned"))
-    shown = []
-    for example in np.flatnonzero(np.diff(offsets))[:count].tolist():
-        ids, mask = (array[offsets[example] : offsets[example + 1]] for array in (tokens, learned))
-        cuts = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist(), len(ids)]
-        texts = [tokenizer.decode(ids[start:end].tolist(), skip_special_tokens=False) for start, end in pairwise(cuts)]
-        shown.append([(text, bool(mask[start])) for text, start in zip(texts, cuts, strict=False)])
-    return shown

@@ -54,8 +54,11 @@ class TestSplit(Protocol):
     def sample(self, size: int) -> NDArray[Any]:
         """Inputs for timing."""
 
-    def prompt_inputs(self) -> list[Integers]:
-        """The inputs of the prompts, (prompts, length), in an array for each length."""
+    def prompt_inputs(self, prompts: Prompts) -> list[Integers]:
+        """The inputs of some of the prompts."""
+
+    def frequent_answer(self) -> Integers:
+        """The tokens of the training split's most frequent answer; none if examples have no answer to generate."""
 
 
 class Labelled:
@@ -83,9 +86,14 @@ class Labelled:
         """Inputs for timing: the first examples, repeated if there are too few."""
         return np.array(self.inputs[np.arange(size) % len(self.labels)])
 
-    def prompt_inputs(self) -> list[Integers]:
+    def prompt_inputs(self, prompts: Prompts) -> list[Integers]:
         """None: an example with a label is not continued."""
+        del prompts
         return []
+
+    def frequent_answer(self) -> Integers:
+        """None: a label is not generated."""
+        return prompts.NO_EXAMPLES
 
 
 class Documents:
@@ -126,14 +134,14 @@ class Documents:
             examples = np.where(counted, self.documents[rows, None], -1)
             yield Batch(before.astype(np.int64), self.text[places].astype(np.int64), examples)
 
-    def prompt_inputs(self) -> list[Integers]:
-        """The beginnings of documents, all of one length, after the first token."""
-        chosen = self.prompts
-        if not len(chosen.examples):
-            return []
-        places = chosen.begins[:, None] + np.arange(chosen.ends[0] - chosen.begins[0])
-        begin = np.full((len(places), 1), self.first)
-        return [np.concatenate([begin, self.text[places]], axis=1).astype(np.int64)]
+    def prompt_inputs(self, prompts: Prompts) -> list[Integers]:
+        """The beginnings of documents, after the first token."""
+        ranges = zip(prompts.begins, prompts.ends, strict=True)
+        return [np.concatenate([[self.first], self.text[begin:end]]).astype(np.int64) for begin, end in ranges]
+
+    def frequent_answer(self) -> Integers:
+        """None: a document has no answer."""
+        return prompts.NO_EXAMPLES
 
     def sample(self, size: int) -> NDArray[Any]:
         """Inputs for timing: full windows from the start of the split."""

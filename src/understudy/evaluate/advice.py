@@ -6,9 +6,10 @@ the proposed weights, are in docs/how-it-works/benchmarks.md.
 
 from collections.abc import Iterator, Sequence
 
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.cautions import meaning
 from understudy.evaluate.contents import Confusion
-from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.quality import Rule
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName, Objectives, ObjectiveSection

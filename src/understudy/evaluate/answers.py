@@ -14,10 +14,14 @@ import torch
 from torch import nn
 
 from understudy.data.measured import Batch, TestSplit
+from understudy.data.prompts import Prompts
+from understudy.evaluate import generation
 from understudy.evaluate.contents import COMPLETIONS, CONFUSION, MOST_LABELS, results_file
+from understudy.evaluate.generation import generated
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.scoring import Predicted, Scores, predicted
 from understudy.evaluate.shares import WHOLE, Share
+from understudy.recipe import Generation
 
 MOST_LOGITS = 2**28
 """Maximum logits in a batch, 1 GiB in fp32: 64 sequences of 2,048 tokens would take 64 GiB with 128k words."""
@@ -49,6 +53,7 @@ def results(
     tick: Callable[[int], None],
     share: Share = WHOLE,
     *,
+    limits: Generation,
     collect: bool = False,
 ) -> Results:
     """A model's results, valid on the first rank only.
@@ -61,10 +66,11 @@ def results(
         labels: number of labels of a classifier, otherwise 0.
         tick: called with the number of steps that the ranks have done since the last call, of step_count() in all.
         share: this rank's share of the batches.
+        limits: the recipe's limits of generation.
         collect: whether each example's answer is a result, too.
     """
     matrix_size, batches = labels if labels <= MOST_LABELS else 0, split.batch_count(size)
-    scores = Scores(len(split.tokens), matrix_size, answers=collect)
+    scores, prompts = Scores(len(split.tokens), matrix_size, answers=collect), prompts_of(split, limits)
     with torch.inference_mode(), full_precision():
         own_batches = split.batches(size, share.rank, share.world_size)
         for start in range(0, batches, share.world_size):
@@ -77,27 +83,19 @@ def results(
                 )
                 scores.confusion += prediction.confusion
             tick(min(share.world_size, batches - start))
-        completions = _completions(module, split, device, tick)
+        inputs = split.prompt_inputs(prompts)
+        completions = generated(module, inputs, prompts, size, device, tick, share)
     return {**scores.arrays(), CONFUSION: scores.confusion.astype(np.float64), COMPLETIONS: completions}
 
 
-def step_count(split: TestSplit, size: int) -> int:
-    """The number of steps for a model's results: one for each batch, and one for each token of the completions."""
-    return split.batch_count(size) + len(split.prompt_inputs()) * split.prompts.tokens
+def prompts_of(split: TestSplit, limits: Generation) -> Prompts:
+    """The prompts that a model continues."""
+    return split.prompts.limited(limits.examples, limits.max_new_tokens)
 
 
-def _completions(module: nn.Module, split: TestSplit, device: torch.device, tick: Callable[[int], None]) -> FloatArray:
-    """A model's completions, (prompts, tokens); called on every rank, since a sharded model takes all of them."""
-    completions, start = np.zeros(split.prompts.shape), 0
-    for inputs in split.prompt_inputs():
-        sequences, rows = torch.from_numpy(inputs).to(device), slice(start, start + len(inputs))
-        for position in range(split.prompts.tokens):
-            highest, next_tokens = module(sequences).logits[:, -1].float().max(dim=-1)
-            completions[rows, position] = next_tokens.double().masked_fill(highest.isnan(), torch.nan).cpu().numpy()
-            sequences = torch.cat([sequences, next_tokens[:, None]], dim=1)
-            tick(1)
-        start += len(inputs)
-    return completions
+def step_count(split: TestSplit, size: int, limits: Generation) -> int:
+    """The number of steps for a model's results: one for each batch of examples, and for each token of prompts."""
+    return split.batch_count(size) + generation.step_count(prompts_of(split, limits), size)
 
 
 def _predicted(

@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.contents import Confusion
-from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
+from understudy.evaluate.metrics import METRICS, Metric
 from understudy.evaluate.quality import TRIVIAL, loss
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.recipe import Candidate, MetricName, Objectives

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.evaluate.advice import advice
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.cautions import cautions, meaning
 from understudy.evaluate.contents import Confusion, Verdict, Worth
 from understudy.evaluate.fields import mapping, number
 from understudy.evaluate.headline import headline
 from understudy.evaluate.limits import limits
-from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.quality import (
     TRIVIAL,
     Loss,

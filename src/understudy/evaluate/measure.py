@@ -19,6 +19,7 @@ from understudy.evaluate import answers
 from understudy.evaluate.answers import Results, by_role
 from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.costs import Costs, hardware, inference_costs
+from understudy.evaluate.generated_answers import AGREEMENT, Answerable
 from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.loading import kind_of, load_models
 from understudy.evaluate.metrics import TARGETS, FloatArray, collects_answers, slice_metric
@@ -32,7 +33,7 @@ from understudy.models.facts import Facts, read_facts
 from understudy.models.trust import trusted_descriptions
 from understudy.models.weight_files import weight_bytes
 from understudy.parallel.peers import is_lost_peer
-from understudy.recipe import EvaluatePrecision, Recipe
+from understudy.recipe import EvaluatePrecision, Generation, Recipe
 from understudy.recipe.roles import STUDENT
 
 Progress = Callable[[float, float, str], None]
@@ -78,11 +79,11 @@ def measure(
     size, labels = answers.batch_size(recipe.evaluate.batch_size, facts), len(facts.get("labels", ()))
     with splits_by_role(descriptions, examples, records, folder, recipe.evaluate.stride) as splits:
         _check_precision(modules, splits, target_device, recipe.evaluate.precision)
-        batches = _batch_count(splits, size, earlier, models) + WARM_UP + recipe.evaluate.latency.repeats
-        advance = _advance(progress, batches)
-        results = _results(
-            modules, splits, earlier, size, labels, target_device, advance, share, collects_answers(recipe.task)
+        batches = (
+            _batch_count(splits, size, recipe.generation, earlier, models) + WARM_UP + recipe.evaluate.latency.repeats
         )
+        advance = _advance(progress, batches)
+        results = _results(modules, splits, earlier, size, labels, target_device, advance, share, recipe)
         costs = inference_costs(modules, splits, recipe, target_device, lambda: advance(1), share)
     if share.rank == 0:
         machine = hardware(target_device, recipe.evaluate.precision, share)
@@ -133,8 +134,13 @@ def _measures(
     facts, per_example = read_facts(examples), _per_example(split, results)
     if collects_answers(recipe.task):
         per_example[TARGETS] = evaluated_task(recipe.task).targets(examples, "test").astype(np.float64)
+    generated = Answerable(examples, recipe.generation)
+    per_example |= generated.scores(per_example, recipe.metrics)
     qualities, groups = quality(per_example, list(models), recipe.metrics), _groups(split, examples, facts)
     teacher = reference_teacher(recipe, {role: qualities[role]["metrics"] for role in qualities})
+    if AGREEMENT in recipe.metrics:
+        per_example |= generated.agreement(per_example, teacher)
+        qualities = quality(per_example, list(models), recipe.metrics)
     latencies = {
         role: latency(cost.rounds, costs[teacher].rounds, recipe.evaluate.latency.batch_size)
         for role, cost in costs.items()
@@ -159,10 +165,14 @@ def _measures(
 
 
 def _batch_count(
-    splits: Mapping[str, TestSplit], size: int, earlier: Mapping[str, Results], roles: Iterable[str]
+    splits: Mapping[str, TestSplit],
+    size: int,
+    limits: Generation,
+    earlier: Mapping[str, Results],
+    roles: Iterable[str],
 ) -> int:
-    """The number of batches to predict; a token of each completion counts as one."""
-    return sum(answers.step_count(splits[role], size) for role in roles if role not in earlier)
+    """The number of batches to predict; a token of each batch of prompts counts as one."""
+    return sum(answers.step_count(splits[role], size, limits) for role in roles if role not in earlier)
 
 
 def _advance(progress: Progress, total: int) -> Callable[[int], None]:
@@ -186,12 +196,13 @@ def _results(
     device: torch.device,
     tick: Callable[[int], None],
     share: Share,
-    collect: bool,
+    recipe: Recipe,
 ) -> dict[str, Results]:
     """Results of all models, with earlier ones reused."""
     settings = (size, device, labels, tick, share)
+    collect, limits = collects_answers(recipe.task), recipe.generation
     return {
-        role: earlier.get(role) or answers.results(module, splits[role], *settings, collect=collect)
+        role: earlier.get(role) or answers.results(module, splits[role], *settings, limits=limits, collect=collect)
         for role, module in modules.items()
     }
 

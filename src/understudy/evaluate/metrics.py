@@ -3,8 +3,9 @@
 Most metrics are functions of sums over examples. So the same function gives the value on the test set and, with the
 sums of ten thousand resamples, its bootstrap distribution (statistics.py). All of these but the calibration error are
 functions of one ratio of sums, for which there are intervals. Other metrics are any function of the scores of some
-examples, and are computed from those of each resample. A value that was not measured is NaN in between and None at the
-end; it never turns into a number.
+examples, and are computed from those of each resample. Metrics of generated answers are means of one score for each
+answered example: accuracy, where answers are right to a degree. A value that was not measured is NaN in between and
+None at the end; it never turns into a number.
 """
 
 import math
@@ -16,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.evaluate.agreement import Scores, balanced_accuracy, macro_f1, matthews
+from understudy.evaluate.answer_scores import Uncollected, Unmeasured, as_accuracy
 from understudy.evaluate.contents import Bin
+from understudy.evaluate.text_scores import chrf, exact_match, f1, rouge_l
 from understudy.recipe import MetricName, TaskName
 from understudy.recipe.tasks import load
 
@@ -25,14 +28,6 @@ BINS = 15  # of confidence; the number that Guo et al. 2017 use
 COLUMNS = 4 + BINS
 TARGETS, ANSWER = "weights.target", "answer"
 """Arrays of per_example.npz with the indices of labels, the second one of each model."""
-
-
-class Unmeasured(Exception):
-    """A requested value is not available; the message gives the reason."""
-
-
-class Uncollected(Unmeasured):
-    """The scores of a metric are not available."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,8 @@ class Metric:
     relative: differences are shares of the other model's value, not absolute. style: a format specification. ratio:
     the two sums of which the metric is the quotient, up to a constant, and shown: a monotone function of that
     quotient. A metric of sums without a ratio has no interval for the gate. from_answers: a function of the scores of
-    some examples, instead of sums; values: the range of its values.
+    some examples, instead of sums; values: the range of its values. from_texts: the score, from 0 to 1, of a generated
+    answer and a reference; the metric is its mean.
     """
 
     compute: Callable[[Sums], FloatArray] | None
@@ -100,6 +96,7 @@ class Metric:
     shown: Callable[[FloatArray], FloatArray] = np.asarray
     from_answers: Callable[[Scores], float] | None = None
     values: tuple[float, float] = (0.0, 1.0)
+    from_texts: Callable[[str, str], float] | None = None
 
     @property
     def heading(self) -> str:
@@ -109,7 +106,7 @@ class Metric:
     @property
     def is_decidable(self) -> bool:
         """Whether the gate may decide by its interval."""
-        return self.ratio is not None or self.from_answers is not None
+        return bool(self.ratio or self.from_answers or self.from_texts)
 
     def show(self, value: float | None) -> str:
         """The formatted value."""
@@ -137,6 +134,10 @@ def _bits(nats: FloatArray) -> FloatArray:
     return np.asarray(nats / math.log(2))
 
 
+def _generated(title: str, score: Callable[[str, str], float]) -> Metric:
+    return Metric(None, title, ".2%", higher_is_better=True, relative=False, from_texts=score)
+
+
 METRICS: dict[MetricName, Metric] = {
     "accuracy": Metric(accuracy, "accuracy", ".2%", higher_is_better=True, relative=False, ratio=("correct", "tokens")),
     "nll": Metric(nll, "negative log-likelihood", ".4f", ratio=("nll", "tokens")),
@@ -156,6 +157,11 @@ METRICS: dict[MetricName, Metric] = {
         from_answers=matthews,
         values=(-1.0, 1.0),
     ),
+    "exact_match": _generated("exact match", exact_match),
+    "f1": _generated("F1 of answers", f1),
+    "rouge_l": _generated("ROUGE-L", rouge_l),
+    "chrf": _generated("chrF", chrf),
+    "agreement": _generated("agreement with the teacher", f1),
 }
 
 
@@ -165,7 +171,9 @@ def collects_answers(task: TaskName) -> bool:
 
 
 def slice_metric(name: MetricName) -> MetricName:
-    """The metric of slices by label; a metric of answers compares labels, and a slice has one."""
+    """The metric of slices. Metrics of answers compare labels, of which a slice has one; or few examples have one."""
+    if METRICS[name].from_texts:
+        return "nll"
     return "accuracy" if METRICS[name].from_answers else name
 
 
@@ -185,7 +193,10 @@ def measured(
     Raises:
         Unmeasured: the model has no results, or results of other examples.
     """
-    metric, table = METRICS[name], columns(per_example, role)
+    metric = METRICS[name]
+    if metric.from_texts:
+        return measured("accuracy", as_accuracy(name, per_example, (role,)), role, rows)
+    table = columns(per_example, role)
     if metric.from_answers is None:
         return table_metric(name, table if rows is None else table[rows])
     scores = collected(per_example, role)

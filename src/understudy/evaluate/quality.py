@@ -12,9 +12,10 @@ it.
 import math
 from dataclasses import dataclass
 
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.contents import RuleOutcome
 from understudy.evaluate.intervals import least_examples
-from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.recipe import Candidate, Gate, MetricName
 from understudy.recipe.roles import CONTROL, STUDENT
@@ -139,10 +140,11 @@ def above_minimum(
         value, (low, high) = bootstrap.value(metric, role), bootstrap.interval(metric, role, confidence)
     except Unmeasured as error:
         return failed("minimum", minimum, str(error))
+    examples = bootstrap.of(metric, role)[0].examples
     # A student that is right on all of ten examples has a lower end of 72 %, which a low minimum would pass. But so
     # few may miss a tenth of the population altogether.
-    if bootstrap.examples < least_examples(confidence) or not math.isfinite(low + high):
-        return failed("minimum", minimum, f"{bootstrap.examples} test examples are too few to tell")
+    if examples < least_examples(confidence) or not math.isfinite(low + high):
+        return failed("minimum", minimum, f"{examples} test examples are too few to tell")
     if form.from_answers and (few := bootstrap.too_few(metric, (low, high), confidence)):
         return failed("minimum", minimum, few)
     passed = low >= minimum - ROUNDING if form.higher_is_better else high <= minimum + ROUNDING

@@ -6,8 +6,9 @@ ratio of sums whose denominator is the same for all models. So the share is a ra
 its interval is Fieller's. For perplexity it is the share in nats.
 """
 
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.contents import Recovered
-from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName
 from understudy.recipe.roles import CONTROL, STUDENT, TEACHER

@@ -11,14 +11,16 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from understudy.errors import printable
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.cautions import meaning
 from understudy.evaluate.completions import Completed
 from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered, RuleOutcome, Verdict
-from understudy.evaluate.metrics import METRICS, Metric, Unmeasured, slice_metric, three_digits
+from understudy.evaluate.metrics import METRICS, Metric, slice_metric, three_digits
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.steadiness import is_ratio_reliable
 from understudy.evaluate.worst import Example
+from understudy.evaluate.worst_answers import WorstAnswer
 from understudy.recipe import MetricName
 from understudy.recipe.roles import CHAMPION, CONTROL, ROLES, STUDENT, TEACHER
 from understudy.recipe.tasks import load
@@ -81,6 +83,7 @@ def write(
     origin: Origin = UNKNOWN,
     examples: Sequence[Example] = (),
     completions: Sequence[Completed] = (),
+    answers: Sequence[WorstAnswer] = (),
     learned: Sequence[Sequence[tuple[str, bool]]] = (),
 ) -> None:
     """Write report.html, and its plots as plots/*.png. The same arguments give the same bytes.
@@ -97,6 +100,7 @@ def write(
         origin: date and program of the verdict.
         examples: the student's worst examples.
         completions: the models' completions of documents.
+        answers: the student's worst generated answers.
         learned: parts of training examples, and whether each is learned.
     """
     compared_roles = _compared_roles(measures, per_example)
@@ -122,6 +126,7 @@ def write(
         origin=origin,
         examples=examples,
         completions=completions,
+        answers=answers,
         learned=learned,
         mistakes=mistakes(measures["confusion"]),
         widest=WIDEST,

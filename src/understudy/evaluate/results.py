@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.contents import Quality
-from understudy.evaluate.metrics import Unmeasured, bins, value
+from understudy.evaluate.metrics import bins, value
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName
 

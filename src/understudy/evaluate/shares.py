@@ -7,6 +7,7 @@ so that results are bitwise the same on any number of ranks.
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 
 from understudy.parallel.apply import Spread
@@ -29,6 +30,14 @@ class Share:
         if self.world_size > 1:
             dist.gather_object(result, results if self.rank == 0 else None)
         return [item for item in results if item is not None] if self.rank == 0 else []
+
+    def all_done(self, done: bool, device: torch.device) -> bool:
+        """Whether all ranks are done that have to compute together; without sharded models, this rank alone."""
+        if not self.spread:
+            return done
+        count = torch.tensor(int(done), device=device)
+        dist.all_reduce(count)
+        return int(count) == self.world_size
 
     def meet(self) -> None:
         """Wait for the other ranks."""

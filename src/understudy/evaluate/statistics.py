@@ -15,7 +15,7 @@ two models agree on all examples, no resample shows a difference, and the rarest
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.agreement import Scores
+from understudy.evaluate.answer_scores import Unmeasured, as_accuracy
 from understudy.evaluate.intervals import (
     FloatArray,
     Interval,
@@ -39,12 +39,18 @@ from understudy.evaluate.intervals import (
     student_t,
     wilson,
 )
-from understudy.evaluate.metrics import METRICS, TARGETS, Metric, Unmeasured, collected, columns, measured, table_metric
+from understudy.evaluate.metrics import (
+    METRICS,
+    TARGETS,
+    Metric,
+    collected,
+    columns,
+    measured,
+    table_metric,
+)
+from understudy.evaluate.resampling import RESAMPLES, SEED, resampled_sums, resampled_values
 from understudy.recipe import MetricName
 
-RESAMPLES = 10_000
-SEED = 0
-CELLS = 2**21  # counts in a chunk: 16 MiB for each of its three arrays
 TOTALS = 4  # columns before the calibration gaps: nll, right answers, predictions, bytes
 
 
@@ -74,6 +80,7 @@ class Bootstrap:
     ) -> None:
         self._tables: dict[str, FloatArray] = {}
         self.unusable: dict[str, str] = {}
+        roles = tuple(roles)
         for role in roles:
             try:
                 self._tables[role] = columns(per_example, role)
@@ -85,8 +92,22 @@ class Bootstrap:
             self.unusable |= dict.fromkeys(self._tables, reason)
             self._tables = {}
         self._draws = resamples, seed
-        self._per_example = per_example
+        self._per_example, self._roles = per_example, roles
+        self._of_scores: dict[MetricName, Bootstrap] = {}
         self._scored: dict[tuple[MetricName, str], FloatArray] = {}
+
+    def of(self, name: MetricName, *roles: str) -> tuple["Bootstrap", MetricName]:
+        """The resamples that a metric of some models is computed from, and its name there.
+
+        Raises:
+            Unmeasured: it is a metric of generated answers, and a model's were not measured.
+        """
+        if not METRICS[name].from_texts:
+            return self, name
+        scores = as_accuracy(name, self._per_example, roles)
+        if name not in self._of_scores:
+            self._of_scores[name] = Bootstrap(scores, self._roles, *self._draws)
+        return self._of_scores[name], "accuracy"
 
     @cached_property
     def _columns(self) -> FloatArray:
@@ -123,6 +144,9 @@ class Bootstrap:
         Raises:
             Unmeasured: it is not finite, or the model's results are unusable.
         """
+        if METRICS[name].from_texts:
+            scores, accuracy = self.of(name, role)
+            return scores.value(accuracy, role)
         if role not in self._tables:
             raise Unmeasured(self.unusable.get(role, f"there are no per-example results of the {role}"))
         if METRICS[name].from_answers:
@@ -136,6 +160,9 @@ class Bootstrap:
 
     def interval(self, name: MetricName, role: str, confidence: float) -> Interval:
         """The interval of one model's metric."""
+        if METRICS[name].from_texts:
+            scores, accuracy = self.of(name, role)
+            return scores.interval(accuracy, role, confidence)
         value, metric = self.value(name, role), METRICS[name]
         if metric.from_answers:
             low, high = self._widest(metric, value, self._resampled(name, role), confidence)
@@ -150,6 +177,9 @@ class Bootstrap:
 
     def difference(self, name: MetricName, role: str, other: str, confidence: float) -> Difference:
         """The paired difference role - other with its confidence interval."""
+        if METRICS[name].from_texts:
+            scores, accuracy = self.of(name, role, other)
+            return scores.difference(accuracy, role, other, confidence)
         value, other_value, metric = self.value(name, role), self.value(name, other), METRICS[name]
         if metric.relative and other_value == 0:
             raise Unmeasured(f"the {other}'s {metric.title} is 0: no share of it can be taken")
@@ -178,6 +208,9 @@ class Bootstrap:
 
         None if start and end do not differ significantly.
         """
+        if METRICS[name].from_texts:
+            scores, accuracy = self.of(name, role, start, end)
+            return scores.share(role, start, end, accuracy, confidence)
         part, _ = METRICS[name].ratio or ("", "")
         for model in (role, start, end):
             self.value(name, model)
@@ -264,28 +297,3 @@ class Bootstrap:
         """Whether every example is one answer, right or wrong."""
         correct, tokens = self._tables[role][:, 1], self._tables[role][:, 2]
         return bool((tokens == 1).all() and np.isin(correct, (0, 1)).all())
-
-
-def resampled_values(
-    function: Callable[[Scores], float], scores: Scores, resamples: int = RESAMPLES, seed: int = SEED
-) -> FloatArray:
-    """A function of the scores of `resamples` draws of N examples with replacement, (R,); the same draws for all."""
-    generator = np.random.default_rng(seed)
-    count = len(next(iter(scores.values())))
-    draws = (generator.integers(0, count, size=count) for _ in range(resamples))
-    return np.array([function({name: part[rows] for name, part in scores.items()}) for rows in draws])
-
-
-def resampled_sums(table: FloatArray, resamples: int = RESAMPLES, seed: int = SEED) -> FloatArray:
-    """Sums (R, K) of `resamples` draws of N rows with replacement out of a table (N, K); deterministic."""
-    generator = np.random.default_rng(seed)
-    rows = len(table)
-    sums = np.empty((resamples, table.shape[1]))
-    chunk = max(1, CELLS // rows)
-    for start in range(0, resamples, chunk):
-        draws = min(chunk, resamples - start)
-        drawn = generator.integers(0, rows, size=(draws, rows)) + np.arange(draws)[:, None] * rows
-        counts = np.bincount(drawn.ravel(), minlength=draws * rows).reshape(draws, rows)
-        with np.errstate(invalid="ignore", over="ignore"):
-            sums[start : start + draws] = counts.astype(np.float64) @ table
-    return sums

@@ -94,6 +94,7 @@ class TextModel(nn.Module):
         positions: Tensor | None = None,
         mask: Tensor | None = None,
         reduce: Callable[[States], Any] | None = None,
+        cache: Any = None,
     ) -> Any:
         """Tokens, int64 (B, L), to Outputs: logits (B, L, vocabulary), and the requested extras.
 
@@ -102,15 +103,18 @@ class TextModel(nn.Module):
             extras: further outputs to return.
             positions: int64 (B, L), the tokens' positions, for parts of sequences and for several documents. Where they
                 restart, a document begins, which does not attend to earlier ones.
-            mask: boolean (B, 1, full L, full L), the attention mask, for parts of sequences of several documents.
+            mask: boolean (B, 1, full L, full L), the attention mask, for parts of sequences of several documents. With
+                a cache int64 (B, cached L + L), 1 for tokens and 0 for padding.
             reduce: called with States, before logits are computed; its result is returned instead. The call is in here,
                 where sharded parameters are all-gathered.
+            cache: from new_cache(), to which keys and values of the inputs are added, after those of earlier tokens.
         """
-        optional = {"position_ids": positions, "attention_mask": mask}
+        optional = {"position_ids": positions, "attention_mask": mask, "past_key_values": cache}
         arguments = {name: tensor for name, tensor in optional.items() if tensor is not None}
         if reduce:
             return reduce(self._states(inputs, arguments))
-        outputs = _outputs(self.net(inputs, **arguments, **self._options, **_requests(extras)), extras)
+        options = self._options if cache is None else {"use_cache": True}
+        outputs = _outputs(self.net(inputs, **arguments, **options, **_requests(extras)), extras)
         if outputs.logits.shape[-1] == self._vocab_size:
             return outputs
         return outputs._replace(logits=_no_view(outputs.logits[..., : self._vocab_size]))
@@ -124,6 +128,15 @@ class TextModel(nn.Module):
             return States(states, lambda rows: head(rows)[..., :vocab_size], parameters, vocab_size, plain_linear(head))
         outputs = _outputs(self.net(inputs, **arguments, **self._options), NOTHING)
         return logits_as_states(outputs.logits[..., : self._vocab_size])
+
+    def new_cache(self) -> Any:
+        """An empty cache of keys and values; None if the network is not one of transformers that takes one."""
+        from transformers import DynamicCache, PreTrainedModel
+
+        parameters = inspect.signature(self.net.forward).parameters
+        if not isinstance(self.net, PreTrainedModel) or "past_key_values" not in parameters:
+            return None
+        return DynamicCache(config=self.net.config)
 
     def detect_head(self, evaluate: Callable[[Callable[[States], Tensor]], Tensor]) -> None:
         """Detect whether the last layer on the base model's states returns the network's logits. If so, logits can be

@@ -1,14 +1,12 @@
 """The recipe, which defines a run: its sections, its rules, and its YAML."""
 
 from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.evaluation import Evaluate, EvaluatePrecision, Gate, Generation
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel, SavedModel
 from understudy.recipe.objectives import Objectives, ObjectiveSection
 from understudy.recipe.roles import Candidate
 from understudy.recipe.schema import (
-    Evaluate,
-    EvaluatePrecision,
-    Gate,
     JobResources,
     Learner,
     Recipe,
@@ -48,6 +46,7 @@ __all__ = [
     "EvaluatePrecision",
     "FactoryModel",
     "Gate",
+    "Generation",
     "Guard",
     "Image",
     "JobResources",

@@ -146,11 +146,12 @@ def schema() -> dict[str, object]:
 def completed(recipe: Recipe) -> Recipe:
     """The recipe with the defaults that depend on its task or name written out."""
     shape = {name: getattr(recipe, name) for name in ("image", "text", "chat") if recipe.takes(f"data.{name}")}
+    generation = {"generation": recipe.generation} if recipe.takes("evaluate.generation") else {}
     names = {"model": recipe.model_name, "experiment": recipe.experiment}
     return recipe.model_copy(
         update={
             "data": recipe.data.model_copy(update=shape),
-            "evaluate": recipe.evaluate.model_copy(update={"metrics": recipe.metrics}),
+            "evaluate": recipe.evaluate.model_copy(update={"metrics": recipe.metrics, **generation}),
             "gate": recipe.gate.model_copy(update={"metric": recipe.gate_metric}),
             STUDENT: _completed_student(recipe),
             "register_": recipe.register_.model_copy(update=names),

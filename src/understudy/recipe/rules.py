@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from understudy.recipe import learners
+from understudy.recipe.evaluation import GENERATED, Evaluate
 from understudy.recipe.key_path import Conflict, KeyPath
 from understudy.recipe.learners import Training, to_key_path, trainings
 from understudy.recipe.models import Normalization, PretrainedModel
 from understudy.recipe.precision_rules import quantised_teachers
-from understudy.recipe.schema import Evaluate, Learner, Recipe, Resources, Train
+from understudy.recipe.schema import Learner, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, degrees
 from understudy.recipe.tasks import MetricName, load
@@ -18,6 +19,7 @@ LEAST_MARGIN = 1e-6
 UNDECIDABLE: dict[MetricName, str] = {
     "calibration_error": "no interval of the calibration error is reliable, because its estimate is biased; use "
     "nll, which grows with bad calibration too; evaluate.metrics may hold calibration_error",
+    "agreement": "every teacher agrees with itself, so no student could reach it; use f1 or another metric of answers",
 }
 
 
@@ -61,17 +63,15 @@ def _of_other_tasks(recipe: Recipe) -> Iterator[Conflict]:
 
 def specific(recipe: Recipe) -> Iterator[tuple[str, KeyPath]]:
     """The settings in a recipe that only some tasks have: the name in the tasks' SETTINGS, and the path."""
-    for name in ("image", "text", "chat"):
-        if getattr(recipe.data, name):
-            yield f"data.{name}", ("data", name)
+    named = [("data", name) for name in ("image", "text", "chat") if getattr(recipe.data, name)]
+    named += [("evaluate", name) for name in ("stride", "generation") if getattr(recipe.evaluate, name)]
+    yield from ((".".join(path), path) for path in named)
     if recipe.takes("data.text") and recipe.text.packing != "wrapped":
         yield "data.text.packing", ("data", "text", "packing")
     for path, model in recipe.models.items():
         for name in ("normalization", "labels"):
             if isinstance(model, PretrainedModel) and getattr(model, name) is not None:
                 yield f"model.{name}", (*path.split("."), name)
-    if recipe.evaluate.stride:
-        yield "evaluate.stride", ("evaluate", "stride")
     for path, stage in recipe.trainings.items():
         if stage.train.augment:
             yield "train.augment", (*to_key_path(path), "train", "augment")
@@ -170,16 +170,19 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
     elif recipe.gate_metric not in task_metrics:
         fitting = ", ".join(comparable)
         yield ("gate", "metric"), f"{recipe.gate_metric} does not fit the task {recipe.task}; use one of {fitting}"
-    if recipe.gate_metric == "accuracy" and (recipe.gate.minimum or 0) > 1:
-        yield (
-            ("gate", "minimum"),
-            f"{recipe.gate.minimum:g} is more than 1 (100 %); an accuracy of 90 % is 0.9",
-        )
+    metric, minimum = recipe.gate_metric, recipe.gate.minimum or 0
+    if minimum > 1 and (metric == "accuracy" or metric in GENERATED):
+        yield ("gate", "minimum"), f"{minimum:g} is more than 1 (100 %); of {metric}, 90 % is 0.9"
     if 0 < recipe.gate.margin < LEAST_MARGIN:
         why = f"no test set can rule out a loss as small as {recipe.gate.margin:g}; give {LEAST_MARGIN:f} or more, or 0"
         yield ("gate", "margin"), why
-    requested = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
-    for path, metric in requested:
+    requested: list[tuple[KeyPath, MetricName]] = [(("gate", "metric"), recipe.gate_metric)]
+    requested += [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
+    if recipe.takes("evaluate.generation") and not recipe.generation.examples:
+        for path, metric in requested:
+            if metric in GENERATED:
+                yield path, f"{metric} needs answers; give evaluate.generation.examples more than 0, or remove it"
+    for path, metric in requested[1:]:
         if metric not in task_metrics:
             yield path, f"{metric} does not fit the task {recipe.task}; use one of {', '.join(task_metrics)}"
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from understudy.recipe.data import Chat, Data, DataSet, Image, Text
+from understudy.recipe.evaluation import GENERATED, Evaluate, Gate, Generation
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import Distill, Objectives, StageObjectives, TeacherObjective, without_teacher
@@ -16,7 +17,6 @@ from understudy.recipe.tasks import MetricName, TaskName, default_objectives, lo
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
 TeacherPrecision = Literal["fp32", "bf16", "int8", "nf4"]
-EvaluatePrecision = Literal["fp32", "bf16"]
 CONTROL_SUFFIX = "-control"
 
 NAME = r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$"
@@ -180,50 +180,6 @@ class Student(Learner):
     """Train the same student without the teacher too: same budget, same seed."""
 
 
-class Latency(Section):
-    """Timing of latency and throughput: all models in turn, in the same process."""
-
-    batch_size: BatchSize = 1
-    repeats: Positive = 50
-
-
-class Evaluate(Section):
-    """Measurements on the test split."""
-
-    metrics: tuple[MetricName, ...] | None = None
-    """Default: all that fit the task."""
-    batch_size: BatchSize = 64
-    stride: Positive | None = None
-    """For text, in tokens: step of the sliding window over a document. A token is scored in the first window that
-    contains it. A shorter stride gives more context, and takes longer. Default: the sequence length."""
-    latency: Latency = Latency()
-    precision: EvaluatePrecision = "fp32"
-    """Precision of all models when they are measured and timed, and of the registered version when it is loaded."""
-    strategy: Strategy = "ddp"
-    """Layout of models over the processes of resources.evaluate, which divide the examples: whole on each (ddp), or in
-    shards (fsdp, hsdp, degrees)."""
-
-
-class Gate(Section):
-    """Requirements of the student. The gate fails closed: a requirement that was not measured is not met."""
-
-    metric: MetricName | None = None
-    """Default: the first metric of the task. calibration_error is refused."""
-    margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Largest loss that is accepted: absolute for accuracy, a share of the other model's value for the rest (0.02 is
-    2 % in bits per byte)."""
-    teacher: str | None = None
-    """The name of the teacher that the student is compared with. Default: the best by the metric."""
-    minimum: Annotated[float, Field(ge=0)] | None = None
-    """The worst value of the student's metric that is accepted, regardless of the teacher: at least this accuracy, at
-    most these bits per byte. The worse end of its confidence interval counts."""
-    confidence: Annotated[float, Field(gt=0.5, le=0.9999)] = 0.95
-    max_size_ratio: Annotated[float, Field(gt=0)] | None = 1.0
-    """Largest ratio of the student's bytes on disk to the teacher's."""
-    max_latency_ratio: Annotated[float, Field(gt=0)] | None = 1.0
-    """Largest ratio of the student's latency to the teacher's: the median of the ratios of all rounds."""
-
-
 class Register(Section):
     """The student in MLflow. Both names default to the recipe's."""
 
@@ -381,8 +337,14 @@ class Recipe(Section):
     @property
     def metrics(self) -> tuple[MetricName, ...]:
         """All metrics to measure, the gate's included."""
-        chosen = self.evaluate.metrics or load(self.task).METRICS
+        chosen = self.evaluate.metrics or self._possible_metrics
         return chosen if self.gate_metric in chosen else (self.gate_metric, *chosen)
+
+    @property
+    def _possible_metrics(self) -> tuple[MetricName, ...]:
+        """The task's metrics, without those of generated answers if none are."""
+        names: tuple[MetricName, ...] = load(self.task).METRICS
+        return tuple(name for name in names if name not in GENERATED or self.generation.examples)
 
     @property
     def gate_metric(self) -> MetricName:
@@ -418,6 +380,11 @@ class Recipe(Section):
     def text(self) -> Text:
         """The shape of every sequence."""
         return self.data.text or Text()
+
+    @property
+    def generation(self) -> Generation:
+        """The limits of generated answers."""
+        return self.evaluate.generation or Generation()
 
     @property
     def chat(self) -> Chat:

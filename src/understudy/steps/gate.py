@@ -91,6 +91,7 @@ def _gate(work: Work) -> None:
     from understudy.evaluate.report import write
     from understudy.evaluate.task import evaluated_task
     from understudy.evaluate.worst import worst
+    from understudy.evaluate.worst_answers import worst_answers
 
     measures = json.loads((work.input(MEASURES) / "measures.json").read_text())
     with np.load(work.input(MEASURES) / "per_example.npz") as arrays:
@@ -112,7 +113,8 @@ def _gate(work: Work) -> None:
         renamed_roles(profiles_of(work.run), teacher),
         _origin(work),
         worst(work.input(EXAMPLES), work.input(RECORDS), per_example),
-        completed(work.input(EXAMPLES), per_example),
+        completed(work.input(EXAMPLES), per_example, work.recipe.generation),
+        worst_answers(work.input(EXAMPLES), work.input(RECORDS), per_example, work.recipe.generation),
         evaluated_task(work.recipe.task).learned(work.input(EXAMPLES)),
     )
 

@@ -6,7 +6,7 @@ examples, and nothing else. Facts that need no model are compared: the number of
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from understudy.evaluate.contents import COMPLETIONS, CONFUSION, MOST_LABELS, Confusion, Measures
 from understudy.models.weight_files import weight_bytes
-from understudy.recipe import Recipe
+from understudy.recipe import Generation, Recipe
+from understudy.recipe.evaluation import GENERATED
 from understudy.recipe.roles import STUDENT
 from understudy.steps.arrays import Shape, read_arrays, refusal
 from understudy.store.files import read_json
@@ -63,9 +64,11 @@ def checked_measures(
         facts = read_json(examples / "examples.json")
         labels = _labels(facts)
         weights = _weights(examples, measures["examples"])
-        completions = _completions(examples, facts)
+        completions = _completions(examples, facts, recipe.generation)
         targets = _targets(examples, recipe.task)
-        counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), completions, targets, *weights)
+        scored = _scored(recipe, results)
+        counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), completions, targets, scored, *weights)
+        _check_scores(folder / PER_EXAMPLE, scored, recipe, examples, measures["reference"])
         _check_confusion(measures["confusion"], labels, counts[STUDENT])
     except FileNotFoundError as error:
         raise refusal(f"{Path(error.filename).name} is missing") from error
@@ -160,6 +163,7 @@ def _check_arrays(
     labels: int,
     completions: Completions,
     targets: "FloatArray | None",
+    scored: list[str],
     tokens: "FloatArray",
     sizes: "FloatArray",
 ) -> "dict[str, FloatArray]":
@@ -174,6 +178,7 @@ def _check_arrays(
     expected = {f"{role}.{name}": shape for role in results for name, shape in result_shapes.items()}
     expected |= {f"{TRIVIAL}.{name}": shape for name, shape in sums.items()}
     weights = {"weights.tokens": tokens, "weights.bytes": sizes} | ({} if targets is None else {TARGETS: targets})
+    expected |= dict.fromkeys(scored, completions.shape[:1])
     per_example = read_arrays(path, dict.fromkeys(weights, tokens.shape) | expected)
     if any(not np.array_equal(per_example[name], values) for name, values in weights.items()):
         raise refusal(f"{PER_EXAMPLE}: has examples of another length or label")
@@ -220,12 +225,39 @@ def _contradicts(answers: "FloatArray", targets: "FloatArray", correct: "FloatAr
     return not labels or not np.array_equal(answers == targets, correct == 1)
 
 
-def _completions(examples: Path, facts: "Facts") -> Completions:
+def _scored(recipe: Recipe, roles: Iterable[str]) -> list[str]:
+    """The names of the scores of generated answers."""
+    from understudy.evaluate.generated_answers import AGREEMENT
+    from understudy.evaluate.quality import TRIVIAL
+
+    names = GENERATED.intersection(recipe.metrics)
+    return [f"{role}.{name}" for name in names for role in (*roles, TRIVIAL) if (role, name) != (TRIVIAL, AGREEMENT)]
+
+
+def _check_scores(path: Path, scored: list[str], recipe: Recipe, examples: Path, teacher: str) -> None:
+    """Check that the scores of generated answers are those of their tokens."""
+    import numpy as np
+
+    from understudy.evaluate.generated_answers import AGREEMENT, Answerable
+
+    if not scored:
+        return
+    with np.load(path, allow_pickle=False) as arrays:
+        per_example = {name: arrays[name] for name in arrays if name in scored or name.endswith(f".{COMPLETIONS}")}
+    answerable = Answerable(examples, recipe.generation)
+    expected = answerable.scores(per_example, recipe.metrics)
+    if AGREEMENT in recipe.metrics:
+        expected |= answerable.agreement(per_example, teacher)
+    if any(not np.allclose(per_example[name], expected[name], rtol=0, atol=1e-9, equal_nan=True) for name in scored):
+        raise refusal(f"{PER_EXAMPLE}: has other scores of generated answers than their tokens")
+
+
+def _completions(examples: Path, facts: "Facts", limits: Generation) -> Completions:
     from understudy.evaluate.completions import prompts_of
 
     if "labels" in facts:
         return Completions((0, 0), 0)
-    return Completions(prompts_of(examples, facts).shape, facts["vocab_size"])
+    return Completions(prompts_of(examples, facts, limits).shape, facts["vocab_size"])
 
 
 def _shapes(examples: int, *, answers: bool) -> dict[str, Shape]:

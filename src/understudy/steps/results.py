@@ -104,7 +104,10 @@ def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
         for section, model in recipe.models.items()
         if isinstance(model, FactoryModel)
     }
+    takes = recipe.takes("evaluate.generation")
+    generation = {"generation": recipe.generation.model_dump(mode="json")} if takes else {}
     return {
+        **generation,
         "batch_size": recipe.evaluate.batch_size,
         "stride": recipe.evaluate.stride or recipe.text.sequence_length,
         "precision": recipe.evaluate.precision,

@@ -29,8 +29,11 @@ FIELDS: "Mapping[str, Kind]" = {"messages": "messages"}
 LABELLED: bool = False
 PACKED: bool = True
 PROPOSED_FOR: str = ""
-METRICS: tuple[str, ...] = ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error")
-SETTINGS: frozenset[str] = frozenset({"data.text", "data.chat"})
+METRICS: tuple[str, ...] = (
+    *("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"),
+    *("exact_match", "f1", "rouge_l", "chrf", "agreement"),
+)
+SETTINGS: frozenset[str] = frozenset({"data.text", "data.chat", "evaluate.generation"})
 AUTO_MODEL: str = "AutoModelForCausalLM"
 ARCHITECTURES: str = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
 PEFT_TYPE: str | None = "CAUSAL_LM"
@@ -128,14 +131,14 @@ def wrap(net: "nn.Module", facts: "Facts") -> "nn.Module":
 
 def targets(examples: "Path", split: str) -> "NDArray[Any]":
     """Every learned token is a target."""
-    from understudy.data.conversation_arrays import targets
+    from understudy.data.conversation_split import targets
 
     return targets(examples, split)
 
 
 def lengths(examples: "Path") -> "tuple[Integers, Integers]":
     """A conversation is a prediction for each of its learned tokens."""
-    from understudy.data.conversation_arrays import lengths
+    from understudy.data.conversation_split import lengths
 
     return lengths(examples, "test")
 
@@ -144,10 +147,10 @@ def test_split(
     examples: "Path", facts: "Facts", model: "Facts", stride: int | None, records: "Path | None", folder: "Path | None"
 ) -> "TestSplit":
     """Conversations, the same for every model: a champion has the tokenizer and the template of these examples."""
-    from understudy.data.conversation_arrays import Conversations
+    from understudy.data.conversation_split import Conversations
 
     del model, stride, records, folder
-    return Conversations(examples, facts["sequence_length"])
+    return Conversations(examples, facts["sequence_length"], ends(facts))
 
 
 SHOWN = 120
@@ -169,7 +172,7 @@ def shown(examples: "Path", facts: "Facts", number: int) -> str:
 
 def learned(examples: "Path") -> "list[list[tuple[str, bool]]]":
     """The first conversations of the training split."""
-    from understudy.data.conversation_arrays import parts
+    from understudy.data.conversation_split import parts
 
     return parts(examples, "train", 3)
 
@@ -212,8 +215,7 @@ class Predictor:
         del stride
         turns, tokenizer = _module(artifacts["turns"]), PreTrainedTokenizerFast.from_pretrained(folder)
         self.turns, self.loss = turns.ServedTurns(tokenizer, *how(facts)), turns.loss
-        ends = facts.get("special_ids", {}).get("eos_token_id", [])
-        self.ends = {facts["eos_id"], *(ends if isinstance(ends, list) else [ends])}
+        self.ends = ends(facts)
         self.length, self._logits, self._vocabulary = facts["sequence_length"], logits, facts["vocab_size"]
 
     def logits(self, inputs: "Tensor") -> "Tensor":
@@ -281,6 +283,12 @@ def _module(path: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def ends(facts: "Facts") -> frozenset[int]:
+    """The tokens that end an answer."""
+    ids = facts.get("special_ids", {}).get("eos_token_id", [])
+    return frozenset({facts["eos_id"], *(ids if isinstance(ids, list) else [ids])})
 
 
 def how(facts: "Facts") -> tuple[int, str, bool]:

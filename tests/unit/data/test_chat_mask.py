@@ -127,9 +127,15 @@ def test_the_mask_is_that_of_transformers_if_a_template_has_marks() -> None:
     conversation = encoded("marked", TWO)
     assert conversation.ids == theirs["input_ids"]
     assert [int(learned) for learned in conversation.learned] == theirs["assistant_masks"]
-    assert conversation == encoded("qwen2.5", [{"role": "system", "content": "x"}, *TWO])._replace(
-        ids=conversation.ids, learned=conversation.learned
-    )
+    assert conversation.end == encoded("qwen2.5", [{"role": "system", "content": "x"}, *TWO]).end
+
+
+@pytest.mark.parametrize("loss_on", ["assistant", "last", "all"])
+def test_the_last_answer_has_a_place_whatever_is_learned(loss_on: LossOn) -> None:
+    conversation = encoded("qwen2.5", [{"role": "system", "content": "x"}, *TWO], loss_on)
+    begin, end = conversation.answer
+    assert tokenizer_of("qwen2.5").decode(conversation.ids[begin:end]) == TWO[-1]["content"]
+    assert conversation.ids[end] == conversation.end
 
 
 def test_tokens_after_the_end_of_an_answer_are_not_learned() -> None:

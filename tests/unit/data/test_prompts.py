@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.data.prompts import EXAMPLES, TOKENS, of_answers, of_documents
+from understudy.data.prompts import EXAMPLES, TOKENS, of_answers, of_documents, spread
 
 
 @given(tokens=st.lists(st.integers(0, 200), max_size=40), length=st.integers(1, 300))
@@ -16,7 +16,7 @@ def test_beginnings_and_completions_fit_the_sequence_and_the_document(tokens: li
     assert not prompts, "all have one length"
     assert prompt + chosen.tokens <= length
     assert max(prompt, chosen.tokens) <= TOKENS
-    least = min(TOKENS, length // 2) + chosen.tokens
+    least = min(TOKENS, length // 2) + min(TOKENS, length - min(TOKENS, length // 2))
     long = [index for index, count in enumerate(tokens) if length > 1 and count >= least]
     assert chosen.shape == (min(EXAMPLES, len(long)), chosen.tokens)
     assert set(chosen.examples) <= set(long)
@@ -27,18 +27,37 @@ def test_beginnings_and_completions_fit_the_sequence_and_the_document(tokens: li
 
 
 @given(
-    masks=st.lists(st.lists(st.booleans(), max_size=30).map(lambda mask: [False, *mask] if mask else []), max_size=12),
+    places=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=20),
     length=st.integers(2, 60),
+    examples=st.integers(0, 12),
+    tokens=st.integers(1, 30),
 )
-def test_a_prompt_ends_where_the_last_answer_of_its_conversation_begins(masks: list[list[bool]], length: int) -> None:
-    offsets = np.cumsum([0, *map(len, masks)])
-    chosen = of_answers(offsets, np.array([flag for mask in masks for flag in mask], dtype=bool), length)
-    expected = {}
-    for index, mask in enumerate(masks):
-        begins = [place for place in range(1, len(mask)) if mask[place] and not mask[place - 1]]
-        if begins and begins[-1] > 1 and begins[-1] + chosen.tokens <= length:
-            expected[index] = begins[-1]
-    assert len(chosen.examples) == min(EXAMPLES, len(expected))
-    for example, begin, end in zip(chosen.examples, chosen.begins, chosen.ends, strict=True):
-        assert begin == offsets[example]
-        assert end - begin == expected[example]
+def test_a_conversation_is_answered_from_its_last_answer_on(
+    places: list[tuple[int, int]], length: int, examples: int, tokens: int
+) -> None:
+    """Each conversation has a prompt of some tokens, and an answer of some; without a prompt it has no answer."""
+    begins = np.array([begin for begin, _ in places], dtype=np.int64)
+    ends = begins + [size if begin else 0 for begin, size in places]
+    offsets = np.concatenate([[0], np.cumsum(ends)])
+    every = of_answers(offsets, begins, ends, length, frozenset({3}))
+    assert every.examples.tolist() == [index for index, begin in enumerate(begins) if 0 < begin < length]
+    chosen = every.limited(examples, tokens)
+    assert chosen.stops == frozenset({3})
+    assert len(chosen.examples) == min(examples, len(every.examples))
+    assert set(chosen.examples) <= set(every.examples)
+    for example, begin, end, data_end, most in zip(
+        chosen.examples, chosen.begins, chosen.ends, chosen.data_ends, chosen.most, strict=True
+    ):
+        assert (begin, end, data_end) == tuple(offsets[example] + [0, begins[example], ends[example]])
+        assert most == min(tokens, length - begins[example])
+    assert chosen.shape == (len(chosen.examples), max(chosen.most, default=0))
+
+
+@given(st.integers(0, 50), st.integers(0, 60))
+def test_examples_are_spread_evenly(candidates: int, count: int) -> None:
+    chosen = spread(np.arange(candidates), count)
+    assert len(chosen) == min(candidates, count)
+    steps = np.diff(chosen)
+    assert len(steps) == 0 or steps.max() - steps.min() <= 1
+    if len(chosen) > 1:
+        assert (chosen[0], chosen[-1]) == (0, candidates - 1)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from understudy.data.measured import Documents
 from understudy.evaluate.answers import MOST_LOGITS, batch_size, results, step_count
 from understudy.models.outputs import Outputs
+from understudy.recipe import Generation
 
 IMAGES = {"task": "image-classification", "labels": ["a", "b"]}
 
@@ -56,6 +57,6 @@ def test_a_model_is_not_asked_twice_between_two_reports(lengths: list[int], leng
             done.append(steps)
             batches.append(0)
 
-        results(Model(), split, size, torch.device("cpu"), 0, tick)
+        results(Model(), split, size, torch.device("cpu"), 0, tick, limits=Generation())
         assert batches == [1] * len(done) + [0]
-        assert sum(done) == step_count(split, size)
+        assert sum(done) == step_count(split, size, Generation())

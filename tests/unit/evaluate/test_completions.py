@@ -8,6 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from understudy.evaluate.completions import completed
+from understudy.recipe import Generation
 
 END, PADDING, NO_TOKEN = 0, 1, 400
 
@@ -42,6 +43,7 @@ def test_words_stand_beside_those_of_the_data_up_to_the_end_of_the_text(examples
             "control.completions": np.array([[2, np.nan, 3, 3], [2, 2, 2, 2]]),
             "student.nll": np.zeros(2),
         },
+        Generation(),
     )
     assert [(completion.document, completion.beginning) for completion in completions] == [(0, "one"), (1, "<b>c")]
     assert completions[0].texts == {"data": "red", "teacher": "blue", "student": "no", "control": "not measured"}
@@ -69,10 +71,12 @@ SEEN: list[tuple[list[int | str], str]] = [
 @pytest.mark.parametrize(("wrote", "expected"), SEEN)
 def test_a_text_ends_where_a_model_ends_it(examples: Path, wrote: list[int | str], expected: str) -> None:
     tokens = [token if isinstance(token, int) else ids(examples, token)[0] for token in wrote]
-    completions = completed(examples, {"student.completions": np.array([tokens, tokens], dtype=np.float64)})
+    completions = completed(
+        examples, {"student.completions": np.array([tokens, tokens], dtype=np.float64)}, Generation()
+    )
     assert completions[0].texts["student"] == expected
 
 
 def test_pictures_are_not_completed(examples: Path) -> None:
     (examples / "examples.json").write_text(json.dumps({"task": "image-classification", "labels": ["a"]}))
-    assert completed(examples, {"student.completions": np.zeros((0, 0))}) == []
+    assert completed(examples, {"student.completions": np.zeros((0, 0))}, Generation()) == []

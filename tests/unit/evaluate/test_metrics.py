@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, log_loss
 
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.metrics import (
     BINS,
     METRICS,
-    Unmeasured,
     bin_of,
     bins,
     columns,

@@ -19,6 +19,7 @@ from understudy.evaluate.gate import Circumstances, decide
 from understudy.evaluate.plots import SLICES, smoothed, training_plot
 from understudy.evaluate.report import WIDEST, mistakes, si, write
 from understudy.evaluate.worst import Example
+from understudy.evaluate.worst_answers import WorstAnswer
 from understudy.recipe import Gate
 
 EVIL = "<script>alert('1')</script> & \"$x$\" {{ 7 * 7 }}"
@@ -290,10 +291,10 @@ def test_the_evidence_of_registration_has_a_section_in_a_report_and_is_only_text
     )
 
 
-def page_about(folder, arrays, measures, origin, examples, completions=(), learned=()):
+def page_about(folder, arrays, measures, origin, examples, completions=(), answers=(), learned=()):
     verdict = decide(measures, arrays, Gate(), measures["gate_metric"])
     recipe = {"name": "digits", "task": measures["task"], "seed": 0}
-    write(folder, recipe, measures, verdict, {}, {}, arrays, {}, origin, examples, completions, learned)
+    write(folder, recipe, measures, verdict, {}, {}, arrays, {}, origin, examples, completions, answers, learned)
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -408,10 +409,19 @@ def test_completions_stand_below_the_data(tmp_path, confused):
 
 def test_the_learned_parts_of_conversations_are_marked_and_no_markup(tmp_path, confused):
     parts = [("user\n<b>why", False), ("\x1b[31mfor" + "y" * 2000, True)]
-    text = page_about(tmp_path, *confused, ORIGIN, [], (), [parts])
+    text = page_about(tmp_path, *confused, ORIGIN, [], learned=[parts])
     assert "user\n&lt;b&gt;why<mark>\\x1b[31mfor" in text
     assert "y" * 600 not in text
     assert " … yyy" in text
+
+
+def test_the_worst_answers_stand_beside_the_teachers_and_are_no_markup(tmp_path, confused):
+    answer = WorstAnswer(7, "what <b>is</b> it?", "a list", "a <i>set", "a list", "chrF", "12.50 %", "100.00 %", "ab12")
+    text = page_about(tmp_path, *confused, ORIGIN, [], answers=[answer])
+    assert "Answers that fall farthest behind the teacher" in text
+    assert "what &lt;b&gt;is&lt;/b&gt; it?" in text
+    assert "<th>student, 12.50 %</th><td>a &lt;i&gt;set</td>" in text
+    assert "<th>teacher, 100.00 %</th><td>a list</td>" in text
 
 
 def test_of_several_teachers_the_page_names_the_one_that_counts_and_compares_with_all(tmp_path, images, measured):

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from understudy.evaluate import statistics
+from understudy.evaluate import resampling
 from understudy.evaluate.agreement import macro_f1
+from understudy.evaluate.answer_scores import Unmeasured
 from understudy.evaluate.intervals import least_score
-from understudy.evaluate.metrics import Unmeasured
-from understudy.evaluate.statistics import Bootstrap, resampled_sums
+from understudy.evaluate.resampling import resampled_sums
+from understudy.evaluate.statistics import Bootstrap
 
 MONTE_CARLO = 0.06  # of the interval's width: both sides draw 10 000 times, ends vary by about 2 % each
 
@@ -46,7 +47,7 @@ def test_a_paired_interval_is_narrower_than_an_unpaired_one(texts):
 def test_the_resamples_do_not_depend_on_free_memory(monkeypatch):
     table = np.random.default_rng(3).random((37, 5))
     at_once = resampled_sums(table, 200)
-    monkeypatch.setattr(statistics, "CELLS", 100)
+    monkeypatch.setattr(resampling, "CELLS", 100)
     np.testing.assert_allclose(resampled_sums(table, 200), at_once, rtol=1e-13)
 
 

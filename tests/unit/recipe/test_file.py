@@ -159,7 +159,7 @@ APPENDED = [
     ("gate: {metric: calibration_error}", "r.yaml:18: gate.metric: no interval of the calibration error is "
      "reliable, because its estimate is biased; use nll, which grows with bad calibration too; "
      "evaluate.metrics may hold calibration_error"),
-    ("gate: {minimum: 90}", "r.yaml:18: gate.minimum: 90 is more than 1 (100 %); an accuracy of 90 % is 0.9"),
+    ("gate: {minimum: 90}", "r.yaml:18: gate.minimum: 90 is more than 1 (100 %); of accuracy, 90 % is 0.9"),
     ("evaluate:\n  metrics:\n  - nll\n  - bits_per_byte", "r.yaml:21: evaluate.metrics[1]: bits_per_byte does not fit "
      "the task image-classification; use one of accuracy, nll, calibration_error"),
     ("evaluate: {stride: 8}", "r.yaml:18: evaluate.stride: does not apply to the task image-classification; remove it"),

@@ -281,7 +281,7 @@ def test_built_in_sources_count_by_content(
     ("library", "expected"),
     [
         ("pyarrow", ALL),
-        ("tokenizers", GATE),
+        ("tokenizers", EVALUATE),
         ("pillow", ALL),
         ("torch", TRAINING),
         ("transformers", TRAINING),
