@@ -150,9 +150,9 @@ def test_the_recipe_is_refused_with_a_strategy_that_hides_layers(strategy: Any, 
         from_values(recipe, (), "here")
 
 
-def with_hidden_states(**train: Any) -> Any:
+def with_hidden_states(layers: Any = "uniform", **train: Any) -> Any:
     job = planned(llama(2), llama(3), **train)
-    objectives = (*job.settings.objectives, HiddenStatesObjective(type="hidden_states"))
+    objectives = (*job.settings.objectives, HiddenStatesObjective(type="hidden_states", layers=layers))
     return replace(job, settings=replace(job.settings, objectives=objectives))
 
 
@@ -161,6 +161,15 @@ def test_strategy_auto_leaves_stages_out() -> None:
     assert why is not None
     assert why.startswith("student.distill.hidden_states: hidden_states compares layers that stages (pp)")
     assert refusal(with_hidden_states(), Degrees(dp_shard=2), 8) is None
+
+
+@pytest.mark.parametrize(
+    ("layers", "error"),
+    [(((2, 4),), r"the teacher has 3 layers; 4 is none"), (((3, 3),), r"the student has 2 layers; 3 is none")],
+)
+def test_the_plan_refuses_layers_that_a_model_does_not_have(layers: Any, error: str) -> None:
+    with pytest.raises(InputError, match=r"^student\.distill\[2\]\.layers\[0\]: " + error):
+        traces(with_hidden_states(layers), Degrees(), "cpu", torch.float32)
 
 
 def test_the_plan_traces_all_layers_that_are_compared() -> None:
