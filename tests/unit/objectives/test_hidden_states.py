@@ -18,8 +18,9 @@ from understudy.objectives.hidden_states import HiddenStatesObjective
 from understudy.objectives.objective import Context, Objective, objective
 from understudy.plan.choices import refusal
 from understudy.plan.depth import depths
+from understudy.plan.planned import Planned
 from understudy.plan.trace import traces
-from understudy.recipe import Degrees, Train
+from understudy.recipe import Degrees, ObjectiveSection, Train
 from understudy.recipe.file import from_values
 
 Model = tuple[int, int, int]
@@ -150,10 +151,13 @@ def test_the_recipe_is_refused_with_a_strategy_that_hides_layers(strategy: Any, 
         from_values(recipe, (), "here")
 
 
+def with_objective(section: ObjectiveSection, job: Planned) -> Planned:
+    return replace(job, settings=replace(job.settings, objectives=(*job.settings.objectives, section)))
+
+
 def with_hidden_states(layers: Any = "uniform", **train: Any) -> Any:
-    job = planned(llama(2), llama(3), **train)
-    objectives = (*job.settings.objectives, HiddenStatesObjective(type="hidden_states", layers=layers))
-    return replace(job, settings=replace(job.settings, objectives=objectives))
+    section = HiddenStatesObjective(type="hidden_states", layers=layers)
+    return with_objective(section, planned(llama(2), llama(3), **train))
 
 
 def test_strategy_auto_leaves_stages_out() -> None:
