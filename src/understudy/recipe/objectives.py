@@ -23,6 +23,7 @@ OBJECTIVES = {
     "hidden_states": "understudy.objectives.hidden_states",
     "cosine": "understudy.objectives.cosine",
     "rkd": "understudy.objectives.rkd",
+    "attention_transfer": "understudy.objectives.attention_transfer",
 }
 
 Weight = Annotated[float, Field(ge=0)]
