@@ -24,6 +24,7 @@ OBJECTIVES = {
     "cosine": "understudy.objectives.cosine",
     "rkd": "understudy.objectives.rkd",
     "attention_transfer": "understudy.objectives.attention_transfer",
+    "crd": "understudy.objectives.crd",
 }
 
 Weight = Annotated[float, Field(ge=0)]
