@@ -48,7 +48,7 @@ REJECTED = "gate.max_size_ratio=0.001"
 ADMIN = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": "only-for-development"}
 SHOWN = {
     "start.overview": " of 8 results are cached",
-    "start.report": "its report is made by the task gate",
+    "start.report": "the task gate writes its report",
     "evaluate.metrics": "student/accuracy",
     "evaluate.confusion": "Predicted label",
     "gate.report": "the student may step in",
@@ -211,15 +211,20 @@ def shows(page: Page, artifact: str, expected: str) -> str:
     A page that was opened before its data were there stays empty, so it is opened anew.
     """
     frames = "[...document.querySelectorAll('iframe')].map(one => one.srcdoc).join()"
+    seen = []
 
     def look() -> str:
         page.press(f"[data-id='artifact.{artifact}'] button")
         page.press("button", "Visualization")
         time.sleep(1)
-        _, _, text = f"{page.text}\n{page.read(frames)}".partition("Artifact Info\nVisualization\n")
+        seen.append(f"{page.text}\n{page.read(frames)}")
+        _, _, text = seen[-1].partition("Artifact Info\nVisualization\n")
         return text if expected in text else ""
 
-    return wait(look, 60)
+    try:
+        return wait(look, 60)
+    except AssertionError:
+        pytest.fail(f"{artifact} does not show {expected!r}: {seen[-1]}")
 
 
 def test_the_first_page_shows_every_step_and_something_true_of_each_artifact(complete_run: Run, page: Page) -> None:
