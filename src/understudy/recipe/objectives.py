@@ -34,6 +34,8 @@ OBJECTIVES = {
 }
 
 Weight = Annotated[float, Field(ge=0)]
+TeacherWeights = Literal["equal", "confidence", "label"] | dict[str, Annotated[Weight, Field(allow_inf_nan=False)]]
+"""A rule for the weights of several teachers, or a weight for each by name."""
 Extra = Literal["hidden_states", "attentions"]
 """An output of a model besides its logits."""
 Feature = Literal["pp", "cp", "tp", "sequence_parallel", "packing", "mixup"]
@@ -98,8 +100,6 @@ class ObjectiveSection(Section):
 class TeacherObjective(ObjectiveSection):
     """An objective that compares the student with a teacher."""
 
-    takes_mean: ClassVar[bool] = False
-    """Whether it can learn from the mean of several teachers."""
     teacher: Annotated[str, Field(min_length=1)] | Annotated[tuple[str, ...], Field(min_length=2)] | None = None
     """The name of a teacher, or of several, whose mean it is. Default: all teachers of the training."""
 
@@ -119,6 +119,20 @@ class TeacherObjective(ObjectiveSection):
     def chosen(self, teachers: tuple[str, ...]) -> tuple[int, ...]:
         """Indices of its teachers among those of the training."""
         return tuple(teachers.index(name) for name in self.names(teachers))
+
+
+def _are_equal(weights: TeacherWeights) -> bool:
+    return weights == "equal"
+
+
+class EnsembleObjective(TeacherObjective):
+    """An objective that can learn from several teachers together, from the mean of their distributions or logits."""
+
+    teacher_weights: Annotated[TeacherWeights, Field(exclude_if=_are_equal)] = "equal"
+    """Weights of several teachers in their mean: equal; by confidence, larger where a teacher's entropy is lower (Kwon
+    et al. 2020); by label, larger where a teacher's cross-entropy with the label is lower (Zhang et al. 2022, CA-MKD);
+    or a number for each teacher by name, divided by their sum. Equal ones are left out of a dump, so that recipes from
+    before there was a choice keep their keys."""
 
 
 def load(name: str) -> type[ObjectiveSection]:
