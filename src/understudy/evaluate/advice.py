@@ -109,7 +109,9 @@ def _about_student(objectives: Objectives) -> Iterator[str]:
 
 def _in_words(objective: ObjectiveSection) -> str:
     at = f" at temperature {_temperature(objective):g}" if hasattr(objective, "temperature") else ""
-    return f"{objective.type} {_mean_weight(objective):g}{at}"
+    first, last = objective.weights
+    weight = f"{first:g}" if first == last else f"{first:g} to {last:g}"
+    return f"{objective.type} {weight}{at}"
 
 
 def _mean_weight(objective: ObjectiveSection) -> float:

@@ -203,11 +203,13 @@ def _scheduled_sum(weights: StepWeights, parts: Sequence[Losses]) -> Losses:
     """The sum of losses, and of their gradients, with the weights of the current step."""
 
     def losses(student: Tensor, teachers: tuple[Tensor, ...], batch: Batch) -> tuple[Tensor, Tensor]:
-        results = [part(student, teachers, batch) for part in parts]
-        loss, gradient = (
-            torch.stack([weights.weighted(at, values) for at, values in enumerate(column)]).sum(0)
-            for column in zip(*results, strict=True)
-        )
+        loss, gradient = (weights.weighted(0, values) for values in parts[0](student, teachers, batch))
+        for number, part in enumerate(parts[1:], 1):
+            part_loss, part_gradient = part(student, teachers, batch)
+            loss, gradient = (
+                loss + weights.weighted(number, part_loss),
+                gradient + weights.weighted(number, part_gradient),
+            )
         return loss, gradient
 
     return losses

@@ -1,6 +1,7 @@
 """Weights that follow a schedule: their values, and the sums of objectives with them."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from tests.unit.objectives.closed_forms import section
+from tests.unit.plan.test_depth import llama, planned
 from understudy.models.outputs import Outputs
 from understudy.objectives.batch import Batch
 from understudy.objectives.fused import compiled
 from understudy.objectives.objective import Context, ModuleObjective, PositionObjective, objective, weighted
 from understudy.objectives.schedule import StepWeights, weight_at
-from understudy.recipe import ObjectiveSection, Train
+from understudy.plan.trace import traces
+from understudy.recipe import Degrees, ObjectiveSection, Train
 from understudy.recipe.objectives import WeightSchedule
 
 CPU = torch.device("cpu")
@@ -160,3 +163,16 @@ def test_steps_do_not_compile_a_formula_again() -> None:
         expected = built(Outputs(student), (Outputs(teacher),), batch)
         torch.testing.assert_close(loss, expected)
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("kind", ["logits", "hidden_states"])
+def test_the_plan_counts_them_as_numbers(kind: str) -> None:
+    job = planned(llama(2), llama(3))
+    estimates = []
+    for weight in (0.5, schedule()):
+        objectives = (section("labels"), section(kind, weight=weight))
+        chosen = replace(job, settings=replace(job.settings, objectives=objectives))
+        estimates.append(traces(chosen, Degrees(), "cpu", torch.float32)[0])
+    number, scheduled = estimates
+    assert (number.state, number.flops, number.traffic) == (scheduled.state, scheduled.flops, scheduled.traffic)
+    assert scheduled.peak.bytes == pytest.approx(number.peak.bytes, rel=0.1)

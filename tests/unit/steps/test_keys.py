@@ -94,6 +94,7 @@ def rewrite_unseen(path: Path, content: bytes) -> None:
         ("student.train.schedule.warmup=41", STUDENT),
         ("student.distill.logits.temperature=5", DISTILL),
         ("student.distill.logits.weight=0.8", DISTILL),
+        ("student.distill.logits.weight={start: 0.7, end: 0.1}", DISTILL),
         ("evaluate.batch_size=32", EVALUATE),
         ("evaluate.latency.repeats=51", EVALUATE),
         ("evaluate.metrics=[accuracy]", EVALUATE),
