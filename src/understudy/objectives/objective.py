@@ -206,10 +206,8 @@ def _scheduled_sum(weights: StepWeights, parts: Sequence[Losses]) -> Losses:
         loss, gradient = (weights.weighted(0, values) for values in parts[0](student, teachers, batch))
         for number, part in enumerate(parts[1:], 1):
             part_loss, part_gradient = part(student, teachers, batch)
-            loss, gradient = (
-                loss + weights.weighted(number, part_loss),
-                gradient + weights.weighted(number, part_gradient),
-            )
+            loss = loss + weights.weighted(number, part_loss)
+            gradient = gradient + weights.weighted(number, part_gradient)
         return loss, gradient
 
     return losses

@@ -102,7 +102,7 @@ def test_an_infinite_loss_is_left_out_where_its_weight_is_0() -> None:
     assert evaluated(sections, 3, infinite())[0] == math.inf
 
 
-def summed(scheduled: object, step: int, teacher: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def summed(scheduled: float | WeightSchedule, step: int, teacher: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Beside an objective without a closed form, which has a parameter: loss, and both gradients."""
     student, _, batch = example()
     layer = nn.Linear(5, 1, bias=False).double()
@@ -110,12 +110,13 @@ def summed(scheduled: object, step: int, teacher: Tensor) -> tuple[Tensor, Tenso
 
     def loss_of(outputs: Outputs, teachers: Any, batch: Batch, layer: nn.Module) -> Tensor:
         del teachers
-        return layer(outputs.logits)[batch.has_target].square().sum()
+        loss: Tensor = layer(outputs.logits)[batch.has_target].square().sum()
+        return loss
 
     reverse = objective([section("reverse_kl")], Context(Train(steps=8), seed=0))
     built = weighted(
         [(schedule(start=0.0, end=1.0, steps=4), ModuleObjective(loss_of, layer=layer)), (scheduled, reverse)]
-    )  # type: ignore[list-item]
+    )
     assert not isinstance(built, PositionObjective)
     built.begin_step(step, 8, CPU)
     loss = built(Outputs(student), (Outputs(teacher),), batch)
