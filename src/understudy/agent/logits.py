@@ -57,7 +57,7 @@ def cache(spec: JobSpec, payload: LogitCaching, surroundings: Surroundings) -> N
             bool(spread.degrees.shards),
         )
         with disk_errors(output):
-            cache_logits(model, split, settings, output, payload.digests, _progress(surroundings, split))
+            cache_logits(model, split, settings, output, payload.facts, _progress(surroundings, split))
     surroundings.heartbeat("done", 0)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from understudy.jobs.collectives import Collectives
 from understudy.recipe import (
@@ -112,7 +112,7 @@ class LogitCaching:
     temperature: float
     """That of the objectives which read them."""
     digests: dict[str, str]
-    """Digests of the teacher and the examples, by role."""
+    """Of the teacher and the examples, by role."""
     evaluate: Evaluate
     """Precision, batch size, and the model's layout over processes."""
 
@@ -120,6 +120,11 @@ class LogitCaching:
     def reads(self) -> dict[str, str]:
         """The folders that ranks read, by name."""
         return {"examples": self.examples, self.name: self.teacher.folder}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that the result states."""
+        return {**self.digests, "temperature": self.temperature, "method": self.cache.model_dump(mode="json")}
 
     def reading(self, copies: Mapping[str, str]) -> "LogitCaching":
         """The same work on copied folders, by the names of `reads`."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from understudy.graph import Node
+from understudy.jobs.payload import LogitCaching
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
 from understudy.recipe import FactoryModel, Recipe
@@ -18,13 +19,11 @@ from understudy.steps.job import run_job
 from understudy.steps.job_spec import logits_spec
 from understudy.steps.step import Step, Work
 from understudy.store import Store
-from understudy.teachers.cache.parts import FACTS, is_file
+from understudy.teachers.cache import layout
 
 KIND = "logits"
 MODULES = ("understudy.teachers.caching", "understudy.evaluate.loading", "understudy.models.trust")
 """The modules that compute logits, with all their imports."""
-SHOWN = ("examples", "positions", "bytes", "mean_entries", "mean_kl")
-"""Facts of the cache that the manifest has, too."""
 
 
 def step(node: Node) -> Step:
@@ -58,12 +57,9 @@ def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, Any]:
 
 
 def _cache(node: Node, work: Work) -> None:
-    from understudy.teachers.cache.reader import CachedLogits
-
     spec = logits_spec(work, node)
     platform().prepare(work.run)
-    deliver(run_job(work, spec), work.staged, is_file)
-    cache = CachedLogits(work.staged)
-    cache.check({"teacher": work.inputs[node.teachers[0]], "examples": work.inputs[node.examples]})
-    work.facts.update({name: cache.facts[name] for name in SHOWN if name in cache.facts})
-    assert (work.staged / FACTS).exists()
+    deliver(run_job(work, spec), work.staged, lambda name: bool(layout.FILES.fullmatch(name)))
+    assert isinstance(spec.payload, LogitCaching)
+    description = layout.check(work.staged, spec.payload.facts)
+    work.facts.update({name: value for name, value in description.statistics.items() if value is not None})

@@ -27,19 +27,19 @@ class CachedTeacher:
     """
 
     def __init__(self, cache: CachedLogits, examples: int, vocabulary: int) -> None:
-        if (cache.facts["examples"], cache.facts["vocabulary"]) != (examples, vocabulary):
+        if (len(cache), cache.vocabulary) != (examples, vocabulary):
             raise UnderstudyError(
-                f"{cache.folder}: has logits of {cache.facts['vocabulary']:,} classes for {cache.facts['examples']:,} "
-                f"examples, and this training has {vocabulary:,} for {examples:,}"
+                f"the cached logits have {cache.vocabulary:,} classes for {len(cache):,} examples, and this training "
+                f"has {vocabulary:,} for {examples:,}; they are of other data"
             )
         self._cache, self._vocabulary = cache, vocabulary
         self._temperature = float(cache.facts["temperature"])
 
     def outputs(self, batch: Batch) -> Outputs:
-        """Logits at all positions with a target; elsewhere they are 0."""
+        """Logits at all positions with a target; elsewhere they mean nothing."""
         states = self.states(batch)
         logits = states.head(states.states.flatten(0, -2))
-        return Outputs(logits.unflatten(0, batch.labels.shape))
+        return Outputs(logits.reshape(*batch.labels.shape, self._vocabulary))
 
     def states(self, batch: Batch) -> States:
         """Cached entries, of which logits are made for some positions at a time."""
@@ -55,25 +55,25 @@ class CachedTeacher:
         indices = batch.indices[targets > 0].numpy()
         counts = self._cache.count(indices)
         if counts.tolist() != targets[targets > 0].tolist():
-            raise UnderstudyError(f"{self._cache.folder}: has logits for other targets than these examples have")
+            raise UnderstudyError("the cached logits are of other targets than these examples have")
         return self._cache.read(indices)
 
     def _logits(self, packed: Tensor) -> Tensor:
         """Logits (n, vocabulary) of packed entries (n, 2 w + 1)."""
         width = packed.shape[1] // 2
-        ids, log_probs, tail = packed.split([width, width, 1], dim=1)
-        return self._temperature * dense(Sparse(ids.long(), log_probs, tail[:, 0], self._vocabulary))
+        ids, log_probs, tail = packed[:, :width].long(), packed[:, width:-1], packed[:, -1]
+        return self._temperature * dense(Sparse(ids, log_probs, tail, self._vocabulary))
 
 
 def _packed(sparse: Sparse, has_target: Tensor) -> Tensor:
     """Entries as floats, of the shape of the labels and one more: ids, their log-probabilities, and that of the tail.
 
-    fp32 has all integers up to 2^24, more than any vocabulary. Positions without a target have the mass in the tail.
+    fp32 has all integers up to 2^24, more than any vocabulary. Positions without a target have all mass in one class.
     """
     width = sparse.ids.shape[1]
     packed = torch.zeros((*has_target.shape, 2 * width + 1), dtype=torch.float32, device=has_target.device)
-    packed[..., :width] = -1
-    packed[..., width : 2 * width] = -torch.inf
+    packed[..., 1:width] = -1
+    packed[..., width + 1 :] = -torch.inf
     entries = torch.cat([sparse.ids.float(), sparse.log_probs, sparse.tail[:, None]], dim=1)
     packed[has_target] = entries.to(has_target.device)
     return packed

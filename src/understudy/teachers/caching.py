@@ -7,7 +7,7 @@ ranks. Parts that an earlier attempt has finished are not computed again.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from understudy.data.loader import IGNORED, Examples
-from understudy.recipe.logits import LogitCache, Nucleus, TopK
+from understudy.recipe.logits import LogitCache, Nucleus, Sampled, TopK
 from understudy.teachers.cache import parts
+from understudy.teachers.cache.layout import Description, read_description, read_tables
 from understudy.teachers.cache.sparse import Sparse, joined, kl, nucleus, sampled, top_k
 from understudy.teachers.cache.tables import Tables
 
 FITTED = 64
 """Examples whose logits the tables are fitted to, spread over the split."""
+TARGETS_PER_PART = 2**16
+"""Targets in a part, about: with 50 classes each, a rank has 40 MB of them in memory, and 5 MB in a file."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,17 @@ class Cached:
     in_step: bool
     """Whether ranks compute each batch together, since they share a model."""
 
+    @property
+    def draws(self) -> int:
+        """The number of draws, if classes are sampled; otherwise 0."""
+        return self.cache.draws if isinstance(self.cache, Sampled) else 0
+
+    @property
+    def width(self) -> int:
+        """The most classes of a target."""
+        most = self.cache.k if isinstance(self.cache, TopK) else self.draws or self.cache.most
+        return min(most, self.vocabulary)
+
 
 class _Batch(NamedTuple):
     """The entries of a batch's targets."""
@@ -56,7 +70,7 @@ def cache_logits(
     examples: Examples,
     settings: Cached,
     folder: Path,
-    digests: Mapping[str, str],
+    facts: Mapping[str, Any],
     advance: Callable[[int], None],
 ) -> None:
     """Write the logits of all targets into a folder. Must be called on every rank, in a process group.
@@ -66,56 +80,55 @@ def cache_logits(
         examples: the training split.
         settings: what is cached.
         folder: an existing folder, the same for all ranks; it may have parts.
-        digests: of the teacher and the examples, to be stored.
+        facts: of teacher, examples and method, to be stored.
         advance: called with a number of examples that all ranks have done.
     """
-    facts = parts.Facts(
-        examples=len(examples),
-        vocabulary=settings.vocabulary,
-        temperature=settings.temperature,
-        method=settings.cache.model_dump(mode="json"),
-        digests=dict(digests),
-    )
-    if settings.rank == 0:
-        parts.begin(folder, facts)
-    if not parts.has_tables(folder):
+    if not (folder / "logits.json").exists():
         chosen = np.linspace(0, len(examples) - 1, min(FITTED, len(examples))).astype(np.int64)
         fitted = [batch.sparse for batch in _batches(model, examples, settings, chosen)]
+        tables = Tables.fit([joined(fitted, settings.width)], draws=settings.draws)
         if settings.rank == 0:
-            parts.write_tables(folder, Tables.fit(joined(fitted)))
+            parts.begin(folder, tables, len(examples), _per_part(examples))
     dist.barrier()
-    missing = parts.missing(folder)
-    advance(len(examples) - sum(len(parts.examples_of(facts, number)) for number in missing))
-    dist.barrier()
+    description = read_description(folder)
+    tables, missing = read_tables(folder, description), parts.missing(folder)
+    dist.barrier()  # no rank writes before all have looked
+    advance(len(examples) - sum(map(description.in_part, missing)))
     for start in range(0, len(missing), settings.world_size):
-        round_ = missing[start : start + settings.world_size]
-        number = round_[settings.rank] if settings.rank < len(round_) else None
-        _write_part(model, examples, settings, folder, facts, number)
-        advance(sum(len(parts.examples_of(facts, other)) for other in round_))
+        numbers = missing[start : start + settings.world_size]
+        number = numbers[settings.rank] if settings.rank < len(numbers) else None
+        part = _part(model, examples, settings, description, number)
+        if part and number is not None:
+            parts.write_part(folder, number, part.counts, part.sparse, tables, part.kl)
+        advance(sum(map(description.in_part, numbers)))
     dist.barrier()
     if settings.rank == 0:
-        parts.finish(folder)
+        parts.finish(folder, facts)
 
 
-def _write_part(
-    model: nn.Module, examples: Examples, settings: Cached, folder: Path, facts: parts.Facts, number: int | None
-) -> None:
-    """Write a part; a rank without one computes as long as the others, if they need it."""
+def _per_part(examples: Examples) -> int:
+    """The number of examples in a part."""
+    targets = max(1, examples.targets(np.arange(len(examples))))
+    return max(1, min(len(examples), TARGETS_PER_PART * len(examples) // targets))
+
+
+def _part(
+    model: nn.Module, examples: Examples, settings: Cached, description: Description, number: int | None
+) -> _Batch | None:
+    """The entries of a part; a rank without one computes as long as the others, if they need it."""
     if number is None and not settings.in_step:
-        return
-    indices = parts.examples_of(facts, 0 if number is None else number)
-    longest = -(-len(parts.examples_of(facts, 0)) // settings.size) * settings.size
-    if settings.in_step:  # all ranks compute as many batches; further ones repeat the first example
-        indices_padded = np.concatenate([indices, np.full(longest - len(indices), indices[0])])
-    else:
-        indices_padded = indices
-    batches = list(_batches(model, examples, settings, indices_padded))
-    if number is not None:
-        counts = np.concatenate([batch.counts for batch in batches])[: len(indices)]
-        sparse = joined([batch.sparse for batch in batches])
-        positions = int(counts.sum())
-        divergence = torch.cat([batch.kl for batch in batches])[:positions]
-        parts.write_part(folder, number, counts, sparse[:positions], divergence.sum().item())
+        return None
+    count = description.in_part(number or 0)
+    indices = np.arange(count) + (number or 0) * description.examples_per_part
+    if settings.in_step:  # all ranks compute as many batches; further ones repeat an example
+        most = -(-description.examples_per_part // settings.size) * settings.size
+        indices = np.concatenate([indices, np.full(most - count, indices[0])])
+    batches = list(_batches(model, examples, settings, indices))
+    counts = np.concatenate([batch.counts for batch in batches])[:count]
+    positions = slice(int(counts.sum()))
+    sparse = joined([batch.sparse for batch in batches], settings.width)
+    cut = Sparse(sparse.ids[positions], sparse.log_probs[positions], sparse.tail[positions], sparse.vocabulary)
+    return _Batch(counts, cut, torch.cat([batch.kl for batch in batches])[positions])
 
 
 def _batches(model: nn.Module, examples: Examples, settings: Cached, indices: NDArray[np.int64]) -> Iterator[_Batch]:
@@ -139,7 +152,7 @@ def _chosen(cache: LogitCache, log_probs: Tensor, seeds: NDArray[np.int64]) -> S
         return top_k(log_probs, min(cache.k, log_probs.shape[1]))
     if isinstance(cache, Nucleus):
         return nucleus(log_probs, cache.mass, min(cache.most, log_probs.shape[1]))
-    return sampled(log_probs, cache.draws, torch.from_numpy(seeds))
+    return sampled(log_probs, cache.draws, seeds)
 
 
 def _seeds(examples: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

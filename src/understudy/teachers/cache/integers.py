@@ -33,3 +33,10 @@ BITS = np.maximum(ALL // 8 - 1, 0).astype(np.uint32)
 """The number of raw bits of each symbol."""
 FIRST = ((ALL - 8 * BITS) << BITS).astype(np.uint32)
 """The smallest value of each symbol."""
+
+
+def log_shares(counts: NDArray[np.int64], draws: int) -> NDArray[np.float32]:
+    """float32 log(counts / draws), -inf for 0."""
+    with np.errstate(divide="ignore"):
+        by_count = np.log(np.arange(draws + 1) / draws).astype(np.float32)
+    return by_count[counts]

@@ -6,7 +6,9 @@ the length of each position, and the positions' bytes.
 """
 
 import json
+import re
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,8 @@ INDEX = np.dtype(
 """An example's positions, the size and CRC-32 of its block, and sums over its positions: entries, the tail's mass, and
 the KL divergence from the teacher, NaN if unknown."""
 LARGEST_JSON = 2**26
+FILES = re.compile(r"(logits|tables)\.json|part-\d{5,}\.(bin|npy)")
+"""The names of a folder's files."""
 
 
 class Description(BaseModel):
@@ -153,6 +157,24 @@ def _index(path: Path, examples: int) -> NDArray[Any]:
     if len(content) != examples * INDEX.itemsize:
         raise UnderstudyError(f"{path}: is not as long as an index of {examples:,} examples")
     return np.frombuffer(content, INDEX)
+
+
+def check(folder: Path, expected: Mapping[str, Any]) -> Description:
+    """The description of a complete folder, with facts of these values; all sizes are checked.
+
+    Raises:
+        UnderstudyError: a file is missing or damaged, or a fact differs.
+    """
+    description = read_description(folder)
+    if not description.complete:
+        raise UnderstudyError(f"{folder}: is not complete")
+    read_tables(folder, description)
+    for number in range(description.parts):
+        open_part(folder, number, description.in_part(number))
+    for name, value in expected.items():
+        if description.facts.get(name) != value:
+            raise UnderstudyError(f"{folder}: has {name} {description.facts.get(name)!a:.80}, not {value!a}")
+    return description
 
 
 def write_block(lengths: NDArray[np.int64], streams: bytes) -> bytes:

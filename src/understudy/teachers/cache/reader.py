@@ -94,7 +94,7 @@ class CachedLogits:
 
     def _checked(self, indices: Indices) -> Indices:
         indices = np.asarray(indices, np.int64)
-        if len(indices) and not (0 <= indices.min() and indices.max() < len(self)):
+        if len(indices) and not (indices.min() >= 0 and indices.max() < len(self)):
             raise InputError(f"{self._folder}: has {len(self):,} examples, so that none is number {indices.max():,}")
         return indices
 

@@ -1,13 +1,16 @@
 """A distribution over the vocabulary as a few entries and the mass outside of them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from understudy.errors import UnderstudyError
+from understudy.teachers.cache.integers import log_shares
 
 ROWS_AT_A_TIME = 256
 """Positions whose cumulative sums are in memory at a time: 64 MiB in float64 at a vocabulary of 32,768."""
@@ -149,13 +152,6 @@ def _counted(ids: NDArray[np.int64], vocabulary: int) -> Sparse:
     )
 
 
-def log_shares(counts: NDArray[np.int64], draws: int) -> NDArray[np.float32]:
-    """float32 log(counts / draws), -inf for 0."""
-    with np.errstate(divide="ignore"):
-        by_count = np.log(np.arange(draws + 1) / draws).astype(np.float32)
-    return by_count[counts]
-
-
 def dense(sparse: Sparse) -> Tensor:
     """float32 log-probabilities (n, K) that sum to 1: the entries as they are, the tail's mass equal on all others.
 
@@ -171,6 +167,20 @@ def dense(sparse: Sparse) -> Tensor:
     # An unused entry repeats the first one, which is always used.
     ids = torch.where(used, ids, ids[:, :1])
     return output.scatter_(1, ids, torch.where(used, log_probs, log_probs[:, :1]) - total[:, None])
+
+
+def joined(parts: Sequence[Sparse], width: int) -> Sparse:
+    """Distributions one after the other, on the CPU, with room for `width` entries each."""
+    padded = [
+        (
+            functional.pad(part.ids.cpu(), (0, width - part.ids.shape[1]), value=-1),
+            functional.pad(part.log_probs.cpu(), (0, width - part.ids.shape[1]), value=-torch.inf),
+            part.tail.cpu(),
+        )
+        for part in parts
+    ]
+    ids, log_probs, tail = (torch.cat(tensors) for tensors in zip(*padded, strict=True))
+    return Sparse(ids, log_probs, tail, parts[0].vocabulary)
 
 
 def kl(log_probs: Tensor, sparse: Sparse) -> Tensor:

@@ -8,7 +8,7 @@ are small too. What remains is coded with frequencies that depend on the place a
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from understudy.errors import UnderstudyError
 from understudy.teachers.cache import integers, models, rans
-from understudy.teachers.cache.sparse import Sparse, log_shares
+from understudy.teachers.cache.integers import log_shares
+
+if TYPE_CHECKING:  # launchers check files without torch
+    from understudy.teachers.cache.sparse import Sparse
 
 STEP = 0.15
 """The default step of log-probabilities, in nats.
@@ -79,7 +82,7 @@ class Tables:
     frequencies: rans.Frequencies
 
     @classmethod
-    def fit(cls, sparses: Sequence[Sparse], step: float = STEP, draws: int = 0) -> Self:
+    def fit(cls, sparses: "Sequence[Sparse]", step: float = STEP, draws: int = 0) -> Self:
         """Tables for distributions like these.
 
         Args:
@@ -144,7 +147,7 @@ class Tables:
         ranks[self.order] = np.arange(len(self.order))
         return ranks
 
-    def levels(self, sparse: Sparse) -> Levels:
+    def levels(self, sparse: "Sparse") -> Levels:
         """Distributions in integers, in the order in which they are coded.
 
         Raises:
