@@ -51,7 +51,9 @@ class Cached:
     @property
     def width(self) -> int:
         """The most classes of a target."""
-        most = self.cache.k if isinstance(self.cache, TopK) else self.draws or self.cache.most
+        most = self.draws
+        if isinstance(self.cache, TopK | Nucleus):
+            most = self.cache.k if isinstance(self.cache, TopK) else self.cache.most
         return min(most, self.vocabulary)
 
 
