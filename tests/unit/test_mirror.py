@@ -25,6 +25,7 @@ WITHOUT = {
     "cli/store.py": "cli/test_store_commands.py",
     "agent/eviction.py": "the message to a rank whose pod has to go: agent/test_node.py",
     "agent/surroundings.py": "agent/test_evaluation.py, and every training of train/jobs.py asks them",
+    "agent/logits.py": "ranks/pipeline/test_cached_logits.py",
     "agent/training.py": "a training as a rank has it: agent/test_worker.py",
     "data/copies.py": "counts in records.json: data/test_ingest.py",
     "data/documents.py": "data/test_ingest.py",

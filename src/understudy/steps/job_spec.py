@@ -12,7 +12,7 @@ from understudy.models.user_code import user_code
 from understudy.recipe import FactoryModel, Recipe, Resources, SavedLayers, SavedLogits, SavedModel
 from understudy.recipe.learners import start_of
 from understudy.recipe.logit_rules import temperature_of
-from understudy.recipe.roles import section_of
+from understudy.recipe.roles import TEACHER, section_of
 from understudy.revision import build
 from understudy.steps.step import Work
 
@@ -58,7 +58,7 @@ def logits_spec(work: Work, node: Node) -> JobSpec:
         name=name,
         cache=cache,
         temperature=temperature_of(recipe, name),
-        digests={"teacher": work.inputs[name], "examples": work.inputs[node.examples]},
+        digests={TEACHER: work.inputs[name], EXAMPLES: work.inputs[node.examples]},
         evaluate=recipe.evaluate,
     )
     return _job_spec(work, work.step, payload, node.resources)

@@ -24,8 +24,10 @@ from understudy.teachers.cache.tables import Tables
 
 FITTED = 64
 """Examples whose logits the tables are fitted to, spread over the split."""
-TARGETS_PER_PART = 2**16
-"""Targets in a part, about: with 50 classes each, a rank has 40 MB of them in memory, and 5 MB in a file."""
+PARTS = 32
+"""The least number of parts, for the ranks to share, if there are enough targets."""
+TARGETS_PER_PART = 2**8, 2**16
+"""The fewest and the most targets in a part, about. With 50 classes each, the most take a rank 40 MB of memory."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def cache_logits(
 def _per_part(examples: Examples) -> int:
     """The number of examples in a part."""
     targets = max(1, examples.targets(np.arange(len(examples))))
-    return max(1, min(len(examples), TARGETS_PER_PART * len(examples) // targets))
+    fewest, most = TARGETS_PER_PART
+    return max(1, min(max(targets // PARTS, fewest), most) * len(examples) // targets)
 
 
 def _part(

@@ -54,7 +54,7 @@ def cache(folder: Path, output: Path, method: LogitCache, shards: bool = False, 
             raise Interrupted
 
     output.mkdir(exist_ok=True)
-    caching.TARGETS_PER_PART = 24
+    caching.TARGETS_PER_PART = 24, 24
     try:
         cache_logits(model, examples(folder.parent), settings, output, FACTS, advance)
         assert done == 17

@@ -33,8 +33,9 @@ VERDICT: dict[str, Any] = {
 }
 
 
-KINDS = {node.name: node.kind for node in nodes(load(ROOT / "recipes" / "digits.yaml"))}
-"""The kind of each node of digits."""
+CACHED = ["teacher.logits={type: top_k}"]
+KINDS = {node.name: node.kind for node in nodes(load(ROOT / "recipes" / "digits.yaml", overrides=CACHED))}
+"""The kind of each node of digits with cached logits."""
 
 
 def component(name: str) -> Any:
