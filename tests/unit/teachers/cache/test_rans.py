@@ -21,31 +21,37 @@ def frequencies(models: int, seed: int) -> rans.Frequencies:
     return np.array(rows)
 
 
-def coded(steps: int, lanes: int, models: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Models, with falling numbers of values by lane, and values of all sizes."""
+def coded(rows: int, lanes: int, models: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Models, with falling numbers of values by lane, values of all sizes, and joined rows."""
     rng = np.random.default_rng(seed)
-    counts = np.sort(rng.integers(1, steps + 1, lanes))[::-1]
-    chosen = np.where(np.arange(steps)[:, None] < counts, rng.integers(0, models, (steps, lanes)), -1)
-    values = (2.0 ** (20 * rng.random((steps, lanes)))).astype(np.int64) - 1
-    return chosen, values
+    counts = np.sort(2 * rng.integers(1, rows + 1, lanes))[::-1]
+    shape = (2 * rows, lanes)
+    chosen = np.where(np.arange(2 * rows)[:, None] < counts, rng.integers(0, models, shape), -1)
+    values = (2.0 ** (rng.choice([3, 20], shape) * rng.random(shape))).astype(np.int64) - 1
+    joined = (np.arange(2 * rows) % 2 == 0) & (rng.random(2 * rows) < 0.7)
+    return chosen, values, joined
 
 
-def decoded(blob: bytes, lengths: np.ndarray, models: np.ndarray, table: rans.Frequencies) -> list[np.ndarray]:
+def decoded(
+    blob: bytes, lengths: np.ndarray, models: np.ndarray, joined: np.ndarray, table: rans.Frequencies
+) -> list[np.ndarray]:
     starts = np.append(0, np.cumsum(lengths))
     decoder = rans.Decoder(np.frombuffer(blob, np.uint8), starts, rans.packed(table))
-    active = (models >= 0).sum(axis=1)
-    values = [decoder.values(row[:count], count) for row, count in zip(models, active.tolist(), strict=True)]
+    values = []
+    for row, is_joined in zip(models, joined, strict=True):
+        active = row[row >= 0]
+        values.append(decoder.joined_values(active) if is_joined else decoder.values(active)[0])
     decoder.finish()
     return values
 
 
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(1, 5), st.integers(0, 2**32))
-def test_decoded_values_are_those_that_were_encoded(steps: int, lanes: int, models: int, seed: int) -> None:
+def test_decoded_values_are_those_that_were_encoded(rows: int, lanes: int, models: int, seed: int) -> None:
     table = frequencies(models, seed)
-    chosen, values = coded(steps, lanes, models, seed)
-    blob, lengths = rans.encode(rans.Symbols(chosen, values), table)
+    chosen, values, joined = coded(rows, lanes, models, seed)
+    blob, lengths = rans.encode(rans.Symbols(chosen, values, joined), table)
     assert len(blob) == lengths.sum()
-    for row, expected in zip(decoded(blob, lengths, chosen, table), values, strict=True):
+    for row, expected in zip(decoded(blob, lengths, chosen, joined, table), values, strict=True):
         assert np.array_equal(row, expected[: len(row)])
 
 
@@ -53,9 +59,9 @@ def test_a_lane_takes_hardly_more_than_its_entropy() -> None:
     table = frequencies(1, 1)
     rng = np.random.default_rng(0)
     probabilities = table[0] / rans.TOTAL
-    values = integers.FIRST[rng.choice(integers.SYMBOLS, (200, 64), p=probabilities)].astype(np.int64)
-    values += rng.integers(0, 1 << integers.BITS[integers.split(values)[0]].astype(np.int64))
-    _, lengths = rans.encode(rans.Symbols(np.zeros_like(values), values), table)
+    values = integers.FIRST[rng.choice(integers.SYMBOLS, (200, 64), p=probabilities)]
+    values += rng.integers(0, 1 << integers.BITS[integers.split(values)[0]])
+    _, lengths = rans.encode(rans.Symbols(np.zeros_like(values), values, np.arange(200) % 2 == 0), table)
     symbols = integers.split(values)[0]
     bits = -np.log2(probabilities[symbols]) + integers.BITS[symbols]
     assert (lengths - bits.sum(axis=0) / 8).max() < 1.6
@@ -67,17 +73,16 @@ def test_a_symbol_without_a_frequency_is_refused() -> None:
     table[0, 1] += table[0, 5]
     table[0, 5] = 0
     with pytest.raises(UnderstudyError, match="outside of the tables"):
-        rans.encode(rans.Symbols(np.zeros((1, 1), np.int64), np.array([[5]])), table)
+        rans.encode(rans.Symbols(np.zeros((1, 1), np.int64), np.array([[5]]), np.zeros(1, np.bool_)), table)
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(0, 100))
 def test_other_bytes_end_in_an_error(data: bytes, seed: int) -> None:
-    """A state that does not arrive at 1, or words that are left, by chance at most once in 2^16."""
+    """Or they are what the encoder writes."""
     table = frequencies(2, seed)
-    models = np.zeros((8, 1), np.int64)
+    models, joined = np.zeros((8, 1), np.int64), np.arange(8) % 2 == 0
     try:
-        decoded(data, np.array([len(data)]), models, table)
+        values = np.stack(decoded(data, np.array([len(data)]), models, joined, table))
     except UnderstudyError:
         return
-    values = np.stack(decoded(data, np.array([len(data)]), models, table)).astype(np.int64)
-    assert rans.encode(rans.Symbols(models, values), table)[0] == data
+    assert rans.encode(rans.Symbols(models, values, joined), table)[0] == data

@@ -47,6 +47,11 @@ CHANGES: dict[str, Any] = {
     "too many entries": lambda value: value | {"most": 2**40},
     "a class twice": lambda value: value | {"order": [0, *value["order"][:-1]]},
     "a class too large": lambda value: value | {"order": [*value["order"], 2**30]},
+    "a topic with a class twice": lambda value: value | {"heads": [[1, *head[1:-1], 1] for head in value["heads"]]},
+    "a topic with a class too large": lambda value: value | {"heads": [[30, *head[1:]] for head in value["heads"]]},
+    "a topic too short": lambda value: value | {"heads": [head[:-1] for head in value["heads"]]},
+    "an empty topic": lambda value: value | {"heads": [[]]},
+    "no topics": lambda value: value | {"heads": []},
     "no classes": lambda value: value | {"order": []},
     "text for numbers": lambda value: value | {"order": [str(key) for key in value["order"]]},
     "a model less": lambda value: value | {"frequencies": value["frequencies"][:-1]},
@@ -69,5 +74,5 @@ def test_tables_that_nothing_wrote_are_refused(stored: str, change: Any) -> None
 
 
 def test_a_vocabulary_that_is_too_large_is_refused() -> None:
-    with pytest.raises(UnderstudyError, match="at most 1,048,576 classes"):
+    with pytest.raises(UnderstudyError, match="at most 1,047,552 classes"):
         Tables.fit([top_k(skewed(1, 30), 5)._replace(vocabulary=2**20 + 1)])
