@@ -67,7 +67,7 @@ def test_a_killed_job_goes_on_and_writes_the_same_bytes(tmp_path: Path, stage: S
     wait(lambda: len([*parts.rglob("part-*.npy")]) > 1, 60)
     for process in stage.processes():
         os.kill(process.pid, signal.SIGKILL)
-    begun.wait(timeout=30)
+    begun.communicate(timeout=30)
     begin = {path.name: path.stat().st_mtime_ns for path in parts.rglob("part-*.npy")}
     assert begin
     time.sleep(0.1)

@@ -5,9 +5,9 @@ import torch
 from numpy.typing import NDArray
 
 from understudy.errors import UnderstudyError
-from understudy.teachers.cache import integers, models, rans
+from understudy.teachers.cache import models, rans, topics
 from understudy.teachers.cache.sparse import Sparse
-from understudy.teachers.cache.tables import Tables
+from understudy.teachers.cache.tables import Levels, Tables
 
 VALUES_AT_A_TIME = 2**20
 """Values in memory at a time while they are encoded."""
@@ -48,17 +48,21 @@ def decode(blob: bytes | NDArray[np.uint8], starts: NDArray[np.int64], tables: T
         raise UnderstudyError("lengths of positions that do not fit their bytes")
     decoder = rans.Decoder(data, starts, tables.lookup)
     positions = len(starts) - 1
-    counts = tables.most - decoder.values(np.full(positions, models.COUNT), positions).astype(np.int64)
-    if int(counts.min(initial=1)) < 1:
-        raise UnderstudyError("a position with a wrong number of entries")
-    tails = decoder.values(np.full(positions, models.TAIL), positions).astype(np.int64)
+    first = (decoder.values(np.full(positions, model))[0] for model in (models.COUNT, models.TAIL, models.TOPIC))
+    counts, tails, topics_of = (values.astype(np.int64) for values in first)
+    counts = tables.most - counts
+    if int(counts.min(initial=1)) < 1 or int(topics_of.max(initial=0)) >= len(tables.heads):
+        raise UnderstudyError("a position with a wrong number of entries or a wrong topic")
     if positions * int(counts.max(initial=0)) > ENTRIES_AT_A_TIME:
         raise UnderstudyError(f"more than {ENTRIES_AT_A_TIME:,} entries at a time. Read fewer examples at a time.")
     order = np.argsort(-counts, kind="stable")
     decoder.reorder(order)
     levels, ranks = _entries(decoder, counts[order], tails[order], tables)
     decoder.finish()
-    return _sparse(order, levels, ranks, tails, tables)
+    if int(counts.min(initial=0)) < levels.shape[0]:  # the order is another one
+        restored = np.argsort(order)
+        levels, ranks = levels[:, restored], ranks[:, restored]
+    return _sparse(Levels(counts, tails, topics_of, levels.T, ranks.T), tables)
 
 
 def _entries(
@@ -68,37 +72,34 @@ def _entries(
     width = int(counts.max(initial=0))
     levels, ranks = np.full((2, width, len(counts)), -1)
     lanes_of = np.searchsorted(-counts, -np.arange(width), side="left")  # with more entries than each place
-    gaps = np.zeros(len(counts), np.int64)
-    level, symbols = gaps.copy(), gaps.copy()
-    for place in range(width):
-        lanes = int(lanes_of[place])
+    gaps, level, symbols = np.zeros((3, len(counts)), np.int64)
+    for place, lanes in enumerate(lanes_of.tolist()):
+        place_class, level = models.place_class(place), level[:lanes]
         if place == 0:
             chosen = models.first_models(tails)
         elif tables.draws:
-            chosen = models.count_gap_models(tables.draws - level[:lanes])
+            chosen = models.count_gap_models(tables.draws - level)
         else:
-            chosen = models.gap_models(place, gaps[:lanes] if place > 1 else np.zeros(lanes, np.int64))
-        gaps = decoder.values(chosen, lanes).astype(np.int64)
-        level = level[:lanes] + gaps
-        chosen = models.rank_models(place, (gaps == 0) & (place > 0), symbols[:lanes])
-        symbols = decoder.symbols(chosen, lanes)
-        ranks[place, :lanes] = integers.FIRST[symbols] + decoder.raw(integers.BITS[symbols], lanes)
-        levels[place, :lanes] = level
+            chosen = models.gap_models(place_class, gaps[:lanes] if place > 1 else np.zeros(lanes, np.int64))
+        gaps = decoder.joined_values(chosen)
+        is_tie = gaps == 0 if place else np.zeros(lanes, np.bool_)
+        level = np.add(level, gaps, out=levels[place, :lanes])
+        ranks[place, :lanes], symbols = decoder.values(models.rank_models(place_class, is_tie, symbols[:lanes]))
     return levels, ranks
 
 
-def _sparse(
-    order: NDArray[np.int64],
-    levels: NDArray[np.int64],
-    ranks: NDArray[np.int64],
-    tails: NDArray[np.int64],
-    tables: Tables,
-) -> Sparse:
-    """Distributions of levels and ranks (w, n) that are in another order of positions."""
-    if int(ranks.max(initial=0)) >= tables.vocabulary or (tables.draws and int(levels.max(initial=0)) >= tables.draws):
+def _sparse(levels: Levels, tables: Tables) -> Sparse:
+    """The distributions of levels and ranks, -1 where unused."""
+    used = levels.ranks >= 0
+    most = tables.heads.shape[1] + tables.vocabulary
+    if int(levels.ranks.max(initial=0)) >= most or int(levels.levels.max(initial=0)) >= (tables.draws or 2**31):
         raise UnderstudyError("a value outside of the tables' range")
-    ids, log_probs = np.empty(levels.T.shape, np.int64), np.empty(levels.T.shape, np.float32)
-    ids[order] = np.where(ranks >= 0, tables.order[ranks], -1).T
-    log_probs[order] = np.where(levels >= 0, tables.log_probs(np.maximum(levels, 0)), np.float32(-np.inf)).T
-    tail = np.where(tails > 0, (tails - 1) * -tables.step, -np.inf).astype(np.float32)
-    return Sparse(torch.from_numpy(ids), torch.from_numpy(log_probs), torch.from_numpy(tail), tables.vocabulary)
+    ids = topics.classes(tables.heads, tables.order, levels.topics, np.maximum(levels.ranks, 0))
+    log_probs = tables.log_probs(np.maximum(levels.levels, 0))
+    tail = np.where(levels.tails > 0, (levels.tails - 1) * -tables.step, -np.inf).astype(np.float32)
+    return Sparse(
+        torch.from_numpy(np.where(used, ids, -1)),
+        torch.from_numpy(np.where(used, log_probs, np.float32(-np.inf))),
+        torch.from_numpy(tail),
+        tables.vocabulary,
+    )

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 LIMIT = 2**20
 """All values are below it, so that raw bits are at most 16."""
 
+EXACT = 16
+"""Integers below it are their own symbols."""
+
 Array = NDArray[Any]
 
 
@@ -29,9 +32,9 @@ def symbols_below(limit: int) -> int:
 
 SYMBOLS = symbols_below(LIMIT)
 ALL = np.arange(SYMBOLS)
-BITS = np.maximum(ALL // 8 - 1, 0).astype(np.uint32)
+BITS = np.maximum(ALL // 8 - 1, 0)
 """The number of raw bits of each symbol."""
-FIRST = ((ALL - 8 * BITS) << BITS).astype(np.uint32)
+FIRST = (ALL - 8 * BITS) << BITS
 """The smallest value of each symbol."""
 
 

@@ -1,8 +1,9 @@
 """Entropy coding of lanes: independent streams of bytes, coded side by side, one numpy operation for all of them.
 
-It is range asymmetric numeral systems (rANS; Duda 2013) with static frequencies, a 32-bit state per lane and 16-bit
-renormalisation. A lane's state begins at 1 instead of 2^16, which saves two bytes a lane: the decoder stops to read
-where the lane's words end, and must arrive at 1.
+It is range asymmetric numeral systems (rANS; Duda 2013) with static frequencies. A lane has a state of 64 bits and
+words of 24: a state in [2^40, 2^64) has room for a level and a rank, 40 bits at most, before it is filled up again.
+It begins at 1 instead of 2^40, which saves five bytes a lane: the decoder stops to read where the lane's words end, and
+must arrive at 1.
 """
 
 import numpy as np
@@ -14,148 +15,173 @@ from understudy.teachers.cache import integers
 PRECISION = 12
 TOTAL = 1 << PRECISION
 """The sum of the frequencies of a model."""
-LOW = 1 << 16
-"""States are at least this after the first word was written."""
+WORD = 24
+LOW = np.uint64(1 << 40)
+"""States are at least this after a refill, unless the lane has no more words."""
 
 Frequencies = NDArray[np.int64]
 """(models, symbols), each row summing to TOTAL."""
+Lanes = NDArray[np.int64]
 
 
 class Symbols:
-    """What is to be coded: arrays of one shape (steps, lanes), in the order of decoding.
+    """What is to be coded: arrays of one shape (rows, lanes), in the order of decoding.
 
     Args:
-        models: the row of the frequencies for each value; -1 where a lane has no value in that step.
+        models: the row of the frequencies for each value; -1 where a lane has no value in that row.
         values: integers in [0, integers.LIMIT).
+        joined: (rows,) whether a row is decoded without a refill before the next row, if its value has no raw bits. No
+            two rows in succession are.
     """
 
-    def __init__(self, models: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+    def __init__(self, models: NDArray[np.int64], values: NDArray[np.int64], joined: NDArray[np.bool_]) -> None:
         self.models = models
         self.symbols, self.bits, self.raw = integers.split(np.maximum(values, 0))
+        self.joined = joined[:, None] & (self.bits == 0) & (models >= 0)
 
 
-def encode(coded: Symbols, frequencies: Frequencies) -> tuple[bytes, NDArray[np.int64]]:
+def encode(coded: Symbols, frequencies: Frequencies) -> tuple[bytes, Lanes]:
     """The lanes' bytes end to end, and the length of each.
 
     Raises:
         UnderstudyError: a symbol has the frequency 0.
     """
-    steps, lanes = coded.models.shape
-    starts = np.cumsum(frequencies, axis=1) - frequencies
+    rows, lanes = coded.models.shape
     models = np.maximum(coded.models, 0)
-    all_frequencies, all_starts = frequencies[models, coded.symbols], starts[models, coded.symbols]
-    if bool(((all_frequencies == 0) & (coded.models >= 0)).any()):
+    frequency = frequencies[models, coded.symbols].astype(np.uint64)
+    start = (np.cumsum(frequencies, axis=1) - frequencies)[models, coded.symbols].astype(np.uint64)
+    if bool(((frequency == 0) & (coded.models >= 0)).any()):
         raise UnderstudyError("cached logits: a value is outside of the tables' range. Fit the tables again.")
-    state = np.ones(lanes, np.int64)
-    words, counts = np.zeros((lanes, 2 * steps), np.uint16), np.zeros(lanes, np.int64)
-    for step in reversed(range(steps)):
-        active = np.flatnonzero(coded.models[step] >= 0)
-        bits, raw = coded.bits[step, active].astype(np.int64), coded.raw[step, active]
-        state[active] = _shrunk(state, active, (1 << 32) >> bits, words, counts) << bits | raw
-        frequency = all_frequencies[step, active]
-        quotient, rest = np.divmod(_shrunk(state, active, frequency << (32 - PRECISION), words, counts), frequency)
-        state[active] = (quotient << PRECISION) + rest + all_starts[step, active]
+    # The frequency of the row before, where it is joined to a row.
+    before = np.full(frequency.shape, TOTAL, np.uint64)
+    before[1:] = np.where(coded.joined[:-1], frequency[:-1], before[1:])
+    state = np.ones(lanes, np.uint64)
+    words, counts = np.zeros((lanes, 2 * rows), np.uint32), np.zeros(lanes, np.int64)
+    for row in reversed(range(rows)):
+        active = np.flatnonzero(coded.models[row] >= 0)
+        here, bits = frequency[row, active], coded.bits[row, active].astype(np.uint64)
+        # From larger states, the row (and the one before, if joined) would arrive at 2^64; that itself wraps to 0.
+        largest = (here * before[row, active] << np.uint64(40) - bits) - np.uint64(1)
+        largest[coded.joined[row, active]] = np.uint64(2**64 - 1)
+        states = _shrunk(state[active], active, largest, words, counts)
+        states = states << bits | coded.raw[row, active].astype(np.uint64)
+        quotient, rest = np.divmod(states, here)
+        state[active] = (quotient << np.uint64(PRECISION)) + rest + start[row, active]
     return _joined(state, words, counts)
 
 
 def _shrunk(
-    state: NDArray[np.int64],
-    active: NDArray[np.int64],
-    limits: NDArray[np.int64],
-    words: NDArray[np.uint16],
-    counts: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """The states of the active lanes, each below its limit; the low word of those that were not is written."""
-    states = state[active]
-    is_large = states >= limits
-    large = active[is_large]
-    words[large, counts[large]] = states[is_large] & 0xFFFF
-    counts[large] += 1
-    states[is_large] >>= 16
+    states: NDArray[np.uint64], active: Lanes, largest: NDArray[np.uint64], words: NDArray[np.uint32], counts: Lanes
+) -> NDArray[np.uint64]:
+    """The states of the active lanes, each at most its largest; what is above goes to the lane's words."""
+    for _ in range(2):
+        is_large = states > largest
+        large = active[is_large]
+        words[large, counts[large]] = states[is_large] & np.uint64((1 << WORD) - 1)
+        counts[large] += 1
+        states[is_large] >>= np.uint64(WORD)
     return states
 
 
-def _joined(
-    state: NDArray[np.int64], words: NDArray[np.uint16], counts: NDArray[np.int64]
-) -> tuple[bytes, NDArray[np.int64]]:
+def _joined(state: NDArray[np.uint64], words: NDArray[np.uint32], counts: Lanes) -> tuple[bytes, Lanes]:
     """For each lane its state, in as few bytes as it has, and its words, the last one first; all little-endian."""
-    widths = sum((state >= 1 << bits).astype(np.int64) for bits in (0, 8, 16, 24))
-    lengths = widths + 2 * counts
+    thresholds = np.uint64(1) << np.arange(0, 64, 8, dtype=np.uint64)
+    widths = np.searchsorted(thresholds, state, side="right")
+    lengths = widths + 3 * counts
     output = np.zeros(int(lengths.sum()), np.uint8)
     starts = np.cumsum(lengths) - lengths
-    for byte in range(4):
+    for byte in range(8):
         used = widths > byte
-        output[starts[used] + byte] = state[used] >> 8 * byte & 0xFF
+        output[starts[used] + byte] = state[used] >> np.uint64(8 * byte) & np.uint64(0xFF)
     lanes = np.repeat(np.arange(len(counts)), counts)
     within = np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
-    at = np.repeat(starts + widths, counts) + 2 * within
+    at = np.repeat(starts + widths, counts) + 3 * within
     ordered = words[lanes, np.repeat(counts, counts) - 1 - within]
-    output[at], output[at + 1] = ordered & 0xFF, ordered >> 8
+    for byte in range(3):
+        output[at + byte] = ordered >> np.uint32(8 * byte) & np.uint32(0xFF)
     return output.tobytes(), lengths
 
 
 class Decoder:
-    """Decodes lanes step by step.
+    """Decodes lanes value by value.
 
     Args:
         blob: bytes, uint8.
-        starts: (lanes + 1,) where each lane begins, ascending, and where the last one ends.
+        starts: (lanes + 1,) where each lane begins, ascending, and where the last one ends; no lane is empty.
         lookup: of packed().
-
-    Raises:
-        UnderstudyError: a lane is empty.
     """
 
-    def __init__(self, blob: NDArray[np.uint8], starts: NDArray[np.int64], lookup: NDArray[np.uint32]) -> None:
-        lengths = np.diff(starts)
-        if bool((lengths < 1).any()):
-            raise UnderstudyError("a position has no bytes")
-        padded = np.concatenate([blob, np.zeros(4, np.uint8)]).astype(np.uint32)
-        self._pairs = padded[:-1] | padded[1:] << np.uint32(8)
+    def __init__(self, blob: NDArray[np.uint8], starts: Lanes, lookup: NDArray[np.int64]) -> None:
+        padded = np.concatenate([blob, np.zeros(16, np.uint8)]).astype(np.uint32)
+        self._words = padded[:-2] | padded[1:-1] << np.uint32(8) | padded[2:] << np.uint32(16)
         self._lookup = lookup
-        # A state that was renormalised once takes 3 or 4 bytes, and words 2 each: the length's parity tells which.
-        widths = np.where(lengths <= 4, lengths, 4 - lengths % 2)
-        state = self._pairs[starts[:-1]] | self._pairs[starts[:-1] + 2] << np.uint32(16)
-        self._state = state & np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)[widths]
+        # The state of a lane with words takes 6 to 8 bytes, and words take 3 each: the length tells which.
+        lengths = np.diff(starts)
+        widths = np.where(lengths <= 8, lengths, 6 + lengths % 3)
+        self._state = np.zeros(len(lengths), np.uint64)
+        for word in range(3):
+            self._state |= self._words[starts[:-1] + 3 * word].astype(np.uint64) << np.uint64(WORD * word)
+        # Two shifts, since a shift by 64 is not defined.
+        unused = (64 - 8 * widths).astype(np.uint64)
+        self._state = self._state << unused >> unused
         self._next, self._ends = starts[:-1] + widths, starts[1:].copy()
 
-    def reorder(self, order: NDArray[np.int64]) -> None:
+    def reorder(self, order: Lanes) -> None:
         """Put the lanes into another order."""
         self._state, self._next, self._ends = self._state[order], self._next[order], self._ends[order]
 
-    def values(self, models: NDArray[np.int64], lanes: int) -> NDArray[np.uint32]:
-        """The next values of the first lanes, from the row of the frequencies for each."""
-        symbols = self.symbols(models, lanes)
-        return integers.FIRST[symbols] + self.raw(integers.BITS[symbols], lanes)
+    def values(self, models: Lanes) -> tuple[Lanes, Lanes]:
+        """The next values of the first lanes, and their symbols.
 
-    def symbols(self, models: NDArray[np.int64] | int, lanes: int) -> NDArray[np.uint32]:
-        """The next symbols of the first lanes."""
-        state = self._state[:lanes]
-        packed = self._lookup[models * TOTAL + (state & np.uint32(TOTAL - 1))]
-        frequency = (packed >> np.uint32(PRECISION) & np.uint32(TOTAL - 1)) + np.uint32(1)
-        state >>= np.uint32(PRECISION)
-        state *= frequency
-        state += packed & np.uint32(TOTAL - 1)
-        self._refill(state)
-        return packed >> np.uint32(2 * PRECISION)
+        Args:
+            models: the row of the frequencies for each of these lanes.
+        """
+        symbols = self._symbols(models)
+        values = self._with_raw(symbols)
+        self._refill(np.flatnonzero(self._state[: len(models)] < LOW))
+        return values, symbols
 
-    def raw(self, bits: NDArray[np.uint32], lanes: int) -> NDArray[np.uint32]:
-        """The raw bits that follow in the first lanes, as many as are given for each."""
-        state = self._state[:lanes]
-        raw = state & ((np.uint32(1) << bits) - np.uint32(1))
-        state >>= bits
-        self._refill(state)
+    def joined_values(self, models: Lanes) -> Lanes:
+        """The next values of a row that is joined to the one that follows."""
+        symbols = self._symbols(models)
+        lanes = np.flatnonzero(symbols >= integers.EXACT)
+        if not len(lanes):
+            return symbols
+        values = self._with_raw(symbols)
+        self._refill(lanes[self._state[lanes] < LOW])
+        return values
+
+    def _symbols(self, models: Lanes) -> Lanes:
+        state = self._state[: len(models)]
+        slots = state.view(np.int64) & (TOTAL - 1)
+        slots += models << PRECISION
+        packed = self._lookup[slots]
+        state >>= np.uint64(PRECISION)
+        state *= (packed >> PRECISION & 2 * TOTAL - 1).view(np.uint64)
+        state += (packed & (TOTAL - 1)).view(np.uint64)
+        return packed >> 2 * PRECISION + 1
+
+    def _with_raw(self, symbols: Lanes) -> Lanes:
+        """The values of symbols, with the raw bits that follow them."""
+        state, bits = self._state[: len(symbols)], integers.BITS[symbols]
+        raw = state.view(np.int64) & (1 << bits) - 1
+        state >>= bits.view(np.uint64)
+        raw += integers.FIRST[symbols]
         return raw
 
-    def _refill(self, state: NDArray[np.uint32]) -> None:
-        """Read a word for each of the first lanes whose state is low, if it has one."""
-        low = np.flatnonzero(state < LOW)
-        at = self._next[low]
-        has_word = at < self._ends[low]
-        if not has_word.all():
-            low, at = low[has_word], at[has_word]
-        state[low] = state[low] << np.uint32(16) | self._pairs[at]
-        self._next[low] = at + 2
+    def _refill(self, low: Lanes) -> None:
+        """Read words of lanes with low states until these are not, or the lanes have no more."""
+        for _ in range(2):
+            at = self._next[low]
+            has_word = at < self._ends[low]
+            if not has_word.all():
+                low, at = low[has_word], at[has_word]
+            filled = self._state[low] << np.uint64(WORD) | self._words[at]
+            self._state[low] = filled
+            self._next[low] = at + 3
+            low = low[filled < LOW]
+            if not len(low):
+                return
 
     def finish(self) -> None:
         """Check that all lanes are read to their end.
@@ -167,11 +193,11 @@ class Decoder:
             raise UnderstudyError("the bytes of a position do not end where they should")
 
 
-def packed(frequencies: Frequencies) -> NDArray[np.uint32]:
-    """For each model and slot in one integer: the symbol (8 bits), its frequency less 1 (12), slot less start (12)."""
+def packed(frequencies: Frequencies) -> NDArray[np.int64]:
+    """For each model and slot in one integer: the symbol (8 bits), its frequency (13), and slot less start (12)."""
     models, symbols = frequencies.shape
     starts = np.cumsum(frequencies, axis=1) - frequencies
     in_slot = np.repeat(np.tile(np.arange(symbols), models), frequencies.ravel())
     rows = np.repeat(np.arange(models), TOTAL)
     offset = np.tile(np.arange(TOTAL), models) - starts[rows, in_slot]
-    return (in_slot << 2 * PRECISION | (frequencies[rows, in_slot] - 1) << PRECISION | offset).astype(np.uint32)
+    return in_slot << 2 * PRECISION + 1 | frequencies[rows, in_slot] << PRECISION | offset

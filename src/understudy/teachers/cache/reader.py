@@ -94,8 +94,8 @@ class CachedLogits:
 
     def _checked(self, indices: Indices) -> Indices:
         indices = np.asarray(indices, np.int64)
-        if len(indices) and not (indices.min() >= 0 and indices.max() < len(self)):
-            raise InputError(f"{self._folder}: has {len(self):,} examples, so that none is number {indices.max():,}")
+        if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
+            raise InputError(f"{self._folder}: has {len(self):,} examples, not {indices.min()} to {indices.max()}")
         return indices
 
     def _block(self, example: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -17,7 +17,7 @@ ROWS_AT_A_TIME = 256
 
 
 class Sparse(NamedTuple):
-    """Distributions of n positions, w entries each at most; used entries come first, the most probable ones in front."""
+    """Distributions of n positions, of w entries at most: the most probable ones first, unused ones last."""
 
     ids: Tensor
     """int64 (n, w), distinct in a position; -1 for unused entries."""
@@ -86,7 +86,7 @@ def sampled(log_probs: Tensor, draws: int, seeds: NDArray[np.int64]) -> Sparse:
     Raises:
         UnderstudyError: a position has NaN, or no possible class.
     """
-    rows = _valid(log_probs).float().cpu().numpy()
+    rows = _valid(log_probs).float().cpu().contiguous().numpy()
     uniform = _uniform(seeds, draws)
     ids = np.empty((len(rows), draws), np.int64)
     for first in range(0, len(rows), ROWS_AT_A_TIME):

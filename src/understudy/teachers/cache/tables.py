@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from understudy.errors import UnderstudyError
-from understudy.teachers.cache import integers, models, rans
+from understudy.teachers.cache import integers, models, rans, topics
 from understudy.teachers.cache.integers import log_shares
 
 if TYPE_CHECKING:  # launchers check files without torch
@@ -30,6 +30,11 @@ errors that are uniform, less where one class has most of the mass.
 """
 
 
+LARGEST_VOCABULARY = integers.LIMIT - topics.HEAD
+
+Class = Annotated[int, Field(ge=0, lt=LARGEST_VOCABULARY)]
+
+
 class StoredTables(BaseModel):
     """The types and limits of tables in JSON."""
 
@@ -38,7 +43,8 @@ class StoredTables(BaseModel):
     step: float = Field(gt=1e-6, le=10)
     draws: int = Field(ge=0, lt=integers.LIMIT)
     most: int = Field(ge=1, le=integers.LIMIT)
-    order: list[Annotated[int, Field(ge=0, lt=integers.LIMIT)]] = Field(min_length=1, max_length=integers.LIMIT)
+    order: list[Class] = Field(min_length=1, max_length=LARGEST_VOCABULARY)
+    heads: list[list[Class]] = Field(min_length=1, max_length=topics.MOST_TOPICS)
     frequencies: Annotated[
         list[
             Annotated[
@@ -57,10 +63,12 @@ class Levels(NamedTuple):
     """(n,) entries of each position."""
     tails: NDArray[np.int64]
     """(n,) 0 for none, otherwise the level + 1."""
+    topics: NDArray[np.int64]
+    """(n,) the topic of each position."""
     levels: NDArray[np.int64]
     """(n, w) ascending in a position."""
     ranks: NDArray[np.int64]
-    """(n, w) ascending where levels are equal."""
+    """(n, w) in the position's topic, ascending where levels are equal."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,8 @@ class Tables:
         step: of log-probabilities, in nats; the tail alone has it if draws > 0.
         draws: the sum of a position's counts; 0 for log-probabilities.
         most: entries that a position may have.
-        order: the class of each rank, all classes.
+        order: all classes by falling frequency.
+        heads: (topics, classes) each topic's own order of its most frequent classes.
         frequencies: of each model's symbols, rows of sum rans.TOTAL.
     """
 
@@ -79,6 +88,7 @@ class Tables:
     draws: int
     most: int
     order: NDArray[np.int64]
+    heads: NDArray[np.int64]
     frequencies: rans.Frequencies
 
     @classmethod
@@ -94,21 +104,27 @@ class Tables:
             UnderstudyError: the vocabulary is too large.
         """
         vocabulary = sparses[0].vocabulary
-        if vocabulary > integers.LIMIT:
-            raise UnderstudyError(f"cached logits: at most {integers.LIMIT:,} classes, not {vocabulary:,}")
+        if vocabulary > LARGEST_VOCABULARY:
+            raise UnderstudyError(f"cached logits: at most {LARGEST_VOCABULARY:,} classes, not {vocabulary:,}")
         most = max(1, *(part.ids.shape[1] for part in sparses))
-        ids = np.concatenate([part.ids.cpu().numpy().ravel() for part in sparses])
-        order = np.argsort(-np.bincount(ids[ids >= 0], minlength=vocabulary), kind="stable")
-        unfitted = cls(step, draws, most, order, np.empty((0, 0), np.int64))
-        coded = [unfitted.symbols(unfitted.levels(part)) for part in sparses]
-        seen = np.concatenate([part.models[part.models >= 0] for part in coded])
-        symbols = np.concatenate([part.symbols[part.models >= 0] for part in coded])
-        return cls(step, draws, most, order, models.frequencies(seen, symbols, symbol_limits(most, vocabulary)))
+        parts = [part.ids.cpu().numpy() for part in sparses]
+        ids = np.concatenate([np.pad(part, ((0, 0), (0, most - part.shape[1])), constant_values=-1) for part in parts])
+        counts = np.bincount(ids[ids >= 0], minlength=vocabulary)
+        order, heads = np.argsort(-counts, kind="stable"), topics.fit(ids, counts)
+        limits = symbol_limits(most, len(heads), heads.shape[1] + vocabulary)
+        tables = cls(step, draws, most, order, heads, models.frequencies(*np.zeros((2, 0), np.int64), limits))
+        for _ in range(2):  # topics are assigned by the frequencies of the first time
+            coded = [tables.symbols(tables.levels(part)) for part in sparses]
+            seen = np.concatenate([part.models[part.models >= 0] for part in coded])
+            symbols = np.concatenate([part.symbols[part.models >= 0] for part in coded])
+            tables = cls(step, draws, most, order, heads, models.frequencies(seen, symbols, limits))
+        return tables
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         numbers = {"step": self.step, "draws": self.draws, "most": self.most}
-        return {**numbers, "order": self.order.tolist(), "frequencies": self.frequencies.tolist()}
+        arrays = {"order": self.order, "heads": self.heads, "frequencies": self.frequencies}
+        return numbers | {name: array.tolist() for name, array in arrays.items()}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -122,14 +138,18 @@ class Tables:
         except ValidationError as error:
             first = error.errors()[0]
             raise UnderstudyError(f"tables of cached logits: {first['loc']}: {first['msg']}") from None
-        order = np.array(stored.order, np.int64)
+        order, frequencies = np.array(stored.order, np.int64), np.array(stored.frequencies, np.int64)
         if not np.array_equal(np.sort(order), np.arange(len(order))):
             raise UnderstudyError("tables of cached logits: the order does not have each class once")
-        frequencies = np.array(stored.frequencies, np.int64)
-        is_symbol = np.arange(integers.SYMBOLS) < symbol_limits(stored.most, len(order))[:, None]
+        length = min(topics.HEAD, len(order))
+        if any(len(head) != length or len(set(head)) != length or max(head) >= len(order) for head in stored.heads):
+            raise UnderstudyError("tables of cached logits: a topic does not have different classes")
+        limits = symbol_limits(stored.most, len(stored.heads), length + len(order))
+        is_symbol = np.arange(integers.SYMBOLS) < limits[:, None]
         if not (np.array_equal(frequencies > 0, is_symbol) and bool((frequencies.sum(axis=1) == rans.TOTAL).all())):
             raise UnderstudyError("tables of cached logits: frequencies of a wrong sum or of wrong symbols")
-        return cls(stored.step, stored.draws, stored.most, order, frequencies)
+        heads = np.array(stored.heads, np.int64)
+        return cls(stored.step, stored.draws, stored.most, order, heads, frequencies)
 
     @property
     def vocabulary(self) -> int:
@@ -137,15 +157,24 @@ class Tables:
         return len(self.order)
 
     @cached_property
-    def lookup(self) -> NDArray[np.uint32]:
+    def lookup(self) -> NDArray[np.int64]:
         """The decoder's form of the frequencies."""
         return rans.packed(self.frequencies)
 
     @cached_property
-    def _ranks(self) -> NDArray[np.int64]:
-        ranks = np.empty_like(self.order)
-        ranks[self.order] = np.arange(len(self.order))
-        return ranks
+    def _ranks(self) -> NDArray[np.int32]:
+        """(K, topics)"""
+        return topics.ranks(self.heads, self.order)
+
+    @cached_property
+    def _costs(self) -> NDArray[np.uint8]:
+        """An entry's quarters of a bit, about, by class and topic (K + 1, topics); 0 for no class."""
+        together = np.maximum(1, self.frequencies[models.RANK :].sum(axis=0))
+        bits = np.log2(together.sum() / together) + integers.BITS
+        quarters = np.minimum(np.rint(4 * bits), 255).astype(np.uint8)
+        costs = np.zeros((self.vocabulary + 1, len(self.heads)), np.uint8)
+        costs[:-1] = quarters[integers.split(self._ranks)[0]]
+        return costs
 
     def levels(self, sparse: "Sparse") -> Levels:
         """Distributions in integers, in the order in which they are coded.
@@ -167,33 +196,36 @@ class Tables:
         levels[used] = _counts(log_probs[used], self.draws) if self.draws else _multiples(log_probs[used], self.step)
         tails = np.zeros(len(tail), np.int64)
         tails[tail != -np.inf] = _multiples(tail[tail != -np.inf], self.step) + 1
-        keys = np.where(used, levels << 20 | self._ranks[np.maximum(ids, 0)], 2**62)
-        keys = np.sort(keys, axis=1)[:, : int(counts.max(initial=0))]
-        return Levels(counts, tails, keys >> 20, keys & integers.LIMIT - 1)
+        assigned = topics.assign(ids, self._costs)
+        ranks = self._ranks[np.maximum(ids, 0), assigned[:, None]]
+        keys = np.sort(np.where(used, levels << 20 | ranks, 2**62), axis=1)[:, : int(counts.max(initial=0))]
+        return Levels(counts, tails, assigned, keys >> 20, keys & integers.LIMIT - 1)
 
     def symbols(self, levels: Levels) -> rans.Symbols:
         """The symbols of distributions, in the order of decoding."""
-        counts, tails, by_entry, ranks = levels
+        counts, tails, assigned, by_entry, ranks = levels
         positions, width = by_entry.shape
         places = np.arange(width)
+        place_classes = np.array([models.place_class(place) for place in range(width)], np.int64)
         unused = places >= counts[:, None]
         gaps = np.diff(by_entry, axis=1, prepend=0)
         before = np.concatenate([np.zeros((positions, 2), np.int64), gaps[:, 1:-1]], axis=1)[:, :width]
         if self.draws:
             gap_models = models.count_gap_models(self.draws - by_entry + gaps)
         else:
-            gap_models = models.gap_models(places, before)
+            gap_models = models.gap_models(place_classes, before)
         gap_models[:, :1] = models.first_models(tails)[:, None]
         rank_symbols = integers.split(ranks)[0].astype(np.int64)
         symbols_before = np.roll(rank_symbols, 1, axis=1)
-        rank_models = models.rank_models(places, (gaps == 0) & (places > 0), symbols_before)
-        coded_models = np.empty((2 + 2 * width, positions), np.int64)
+        rank_models = models.rank_models(place_classes, (gaps == 0) & (places > 0), symbols_before)
+        coded_models = np.empty((3 + 2 * width, positions), np.int64)
         values = np.empty_like(coded_models)
-        coded_models[0], coded_models[1] = models.COUNT, models.TAIL
-        values[0], values[1] = self.most - counts, tails
-        coded_models[2::2], coded_models[3::2] = (np.where(unused, -1, rows).T for rows in (gap_models, rank_models))
-        values[2::2], values[3::2] = (np.where(unused, 0, rows).T for rows in (gaps, ranks))
-        return rans.Symbols(coded_models, values)
+        coded_models[:3] = np.array([models.COUNT, models.TAIL, models.TOPIC])[:, None]
+        values[0], values[1], values[2] = self.most - counts, tails, assigned
+        coded_models[3::2], coded_models[4::2] = (np.where(unused, -1, rows).T for rows in (gap_models, rank_models))
+        values[3::2], values[4::2] = (np.where(unused, 0, rows).T for rows in (gaps, ranks))
+        rows = np.arange(len(values))
+        return rans.Symbols(coded_models, values, joined=(rows >= 3) & (rows % 2 == 1))
 
     def log_probs(self, levels: NDArray[np.int64]) -> NDArray[np.float32]:
         """The log-probabilities of levels."""
@@ -202,11 +234,12 @@ class Tables:
         return (levels * -self.step).astype(np.float32)
 
 
-def symbol_limits(most: int, vocabulary: int) -> NDArray[np.int64]:
+def symbol_limits(most: int, topics_in_all: int, ranks_in_all: int) -> NDArray[np.int64]:
     """For each model the number of its symbols."""
     limits = np.full(models.MODELS, integers.SYMBOLS)
     limits[models.COUNT] = integers.symbols_below(most)
-    limits[models.RANK :] = integers.symbols_below(vocabulary)
+    limits[models.TOPIC] = integers.symbols_below(topics_in_all)
+    limits[models.RANK :] = integers.symbols_below(ranks_in_all)
     return limits
 
 
