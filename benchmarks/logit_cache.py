@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,8 @@ METHODS: dict[str, tuple[int, Reduce]] = {
 
 
 def joined(parts: list[Sparse]) -> Sparse:
-    tensors = (torch.cat([part[at] for part in parts]) for at in range(3))
-    ids, log_probs, tail = tensors
-    return Sparse(ids, log_probs, tail, parts[0].vocabulary)
+    ids, log_probs = torch.cat([part.ids for part in parts]), torch.cat([part.log_probs for part in parts])
+    return Sparse(ids, log_probs, torch.cat([part.tail for part in parts]), parts[0].vocabulary)
 
 
 def parquet(path: Path, sparse: Sparse, **options: Any) -> pq.ParquetFile:
@@ -143,7 +143,7 @@ def measure(name: str, log_probs: Callable[[int], Tensor], rounds: int, folder: 
     for kind, options in PARQUET.items():
         parquet(folder / kind, sparse, **options)
         file = parquet(folder / f"{kind} repeated", repeated, **options)
-        readers[kind] = lambda examples, file=file: read_parquet(file, examples)
+        readers[kind] = partial(read_parquet, file)
     times = read_times(readers, rounds)
     for kind in PARQUET:
         others = size(folder / kind, sparse)

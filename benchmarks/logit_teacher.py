@@ -35,7 +35,8 @@ class Block(nn.Module):
         query, key, value = (part.view(shape).transpose(1, 2) for part in self.qkv(self.norm(states)).chunk(3, -1))
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         states = states + self.out(mixed.transpose(1, 2).reshape(states.shape))
-        return states + self.mlp(self.norm2(states))
+        output: Tensor = states + self.mlp(self.norm2(states))
+        return output
 
 
 class Transformer(nn.Module):
@@ -63,7 +64,8 @@ def loss(model: Transformer, window: Tensor, unigram: Tensor, negatives: Tensor)
     right = (states * model.embedding.weight[targets]).sum(-1) + offsets[targets]
     wrong = states @ model.embedding.weight[negatives].T + offsets[negatives]
     wrong = wrong.masked_fill(negatives == targets[:, None], -1e9)
-    return (torch.logsumexp(torch.cat([right[:, None], wrong], 1), 1) - right).mean()
+    losses: Tensor = torch.logsumexp(torch.cat([right[:, None], wrong], 1), 1) - right
+    return losses.mean()
 
 
 def train(tokens: Tensor, seconds: float) -> Transformer:

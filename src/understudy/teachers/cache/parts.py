@@ -133,7 +133,7 @@ def finish(folder: Path, facts: Mapping[str, Any]) -> dict[str, float | int | No
         UnderstudyError: a part is missing.
     """
     description = read_description(folder)
-    indices = [open_part(folder, number, description.in_part(number)).index for number in range(description.parts)]
+    indices = [open_part(folder, number, description.in_part(number)).rows for number in range(description.parts)]
     index = np.concatenate(indices) if indices else np.zeros(0, INDEX)
     positions = int(index["positions"].sum(dtype=np.int64))
     divergence = float(index["divergence"].sum()) / max(1, positions)
