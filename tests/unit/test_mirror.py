@@ -9,6 +9,7 @@ FOLDERS = [Path("tests") / name for name in ("unit", "ranks", "registry", "serve
 
 WITHOUT = {
     "teachers/teacher.py": "a protocol without code: its one class is tested in teachers/test_in_memory.py",
+    "teachers/cache/layout.py": "sizes and checksums: teachers/cache/test_parts.py and test_reader.py",
     "plan/simulation.py": "where every trace runs: plan/test_trace.py",
     "plan/planned.py": "a type: plan/test_trace.py and plan/test_depth.py",
     "plan/layouts.py": "plan/test_depth.py, for the blocks of each stage",

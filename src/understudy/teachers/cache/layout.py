@@ -68,7 +68,8 @@ class Description(BaseModel):
 class Part(NamedTuple):
     """An open part."""
 
-    index: NDArray[Any]
+    rows: NDArray[Any]
+    """The index."""
     starts: NDArray[np.int64]
     """Where each example's block begins in the file, and where the last one ends."""
 
@@ -189,7 +190,7 @@ def read_block(block: NDArray[np.uint8], row: Any) -> tuple[NDArray[np.int64], N
     Raises:
         UnderstudyError: the block is damaged.
     """
-    if zlib.crc32(block) != row["crc32"]:
+    if zlib.crc32(block.data) != row["crc32"]:
         raise UnderstudyError("a wrong checksum")
     positions, width = int(row["positions"]), int(block[0]) if len(block) else 0
     if width not in (1, 2, 4) or len(block) < 1 + positions * width:

@@ -22,9 +22,10 @@ KINDS = (COUNT, TAIL, TOPIC, FIRST, GAP, RANK, TIE, MODELS)
 Integers = NDArray[np.int64]
 
 
-def first_models(tails: NDArray[Any]) -> Integers:
+def first_models(tails: Integers) -> Integers:
     """Models of the first level, by the tail."""
-    return FIRST + np.minimum(tails, 31).astype(np.int64) // 4
+    models: Integers = np.minimum(tails, 31) // 4 + FIRST
+    return models
 
 
 def place_class(place: int) -> int:
@@ -34,7 +35,9 @@ def place_class(place: int) -> int:
 
 def gap_models(place_classes: int | Integers, gaps_before: Integers) -> Integers:
     """Models of an entry's difference of levels, by its place and the difference before."""
-    return np.minimum(gaps_before, 2) + (GAP + 3 * place_classes)
+    models: Integers = np.minimum(gaps_before, 2)
+    models += GAP + 3 * place_classes
+    return models
 
 
 def count_gap_models(counts_before: Integers) -> Integers:

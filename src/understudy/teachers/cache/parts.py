@@ -100,10 +100,7 @@ def write_part(
     ends = np.append(0, np.cumsum(lengths))
     firsts = np.append(0, np.cumsum(counts))
     blocks = [write_block(lengths[first:end], blob[ends[first] : ends[end]]) for first, end in pairwise(firsts)]
-    index = np.zeros(len(counts), INDEX)
-    index["positions"] = counts
-    index["bytes"] = [len(block) for block in blocks]
-    index["crc32"] = [zlib.crc32(block) for block in blocks]
+    index = _sizes(counts, blocks)
     index["entries"] = _sums((sparse.ids >= 0).sum(-1), firsts)
     index["tail"] = _sums(sparse.tail.double().exp(), firsts)
     index["divergence"] = np.nan if divergences is None else _sums(divergences.double(), firsts)
@@ -114,6 +111,15 @@ def write_part(
     flush(folder)
     write_whole(index_path, stream.getvalue())
     flush(folder)
+
+
+def _sizes(counts: NDArray[np.int64], blocks: list[bytes]) -> NDArray[Any]:
+    """An index without its sums."""
+    index = np.zeros(len(counts), INDEX)
+    index["positions"] = counts
+    index["bytes"] = [len(block) for block in blocks]
+    index["crc32"] = [zlib.crc32(block) for block in blocks]
+    return index
 
 
 def _sums(values: Tensor, firsts: NDArray[np.int64]) -> NDArray[Any]:
@@ -133,7 +139,7 @@ def finish(folder: Path, facts: Mapping[str, Any]) -> dict[str, float | int | No
         UnderstudyError: a part is missing.
     """
     description = read_description(folder)
-    indices = [open_part(folder, number, description.in_part(number)).index for number in range(description.parts)]
+    indices = [open_part(folder, number, description.in_part(number)).rows for number in range(description.parts)]
     index = np.concatenate(indices) if indices else np.zeros(0, INDEX)
     positions = int(index["positions"].sum(dtype=np.int64))
     divergence = float(index["divergence"].sum()) / max(1, positions)

@@ -159,7 +159,8 @@ class Decoder:
         state >>= np.uint64(PRECISION)
         state *= (packed >> PRECISION & 2 * TOTAL - 1).view(np.uint64)
         state += (packed & (TOTAL - 1)).view(np.uint64)
-        return packed >> 2 * PRECISION + 1
+        symbols: Lanes = packed >> 2 * PRECISION + 1
+        return symbols
 
     def _with_raw(self, symbols: Lanes) -> Lanes:
         """The values of symbols, with the raw bits that follow them."""

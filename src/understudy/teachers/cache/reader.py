@@ -35,7 +35,7 @@ class CachedLogits:
         self._tables = read_tables(folder, self._description)
         numbers = range(self._description.parts)
         parts = [open_part(folder, number, self._description.in_part(number)) for number in numbers]
-        self._index = np.concatenate([part.index for part in parts]) if parts else np.zeros(0, INDEX)
+        self._index = np.concatenate([part.rows for part in parts]) if parts else np.zeros(0, INDEX)
         self._starts = np.concatenate([part.starts[:-1] for part in parts]) if parts else np.zeros(0, np.int64)
         self._map = lru_cache(maxsize=1024)(self._mapped)
 

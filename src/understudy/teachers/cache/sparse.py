@@ -112,7 +112,7 @@ def _uniform(seeds: NDArray[np.int64], draws: int) -> NDArray[np.float64]:
     """Numbers (n, draws) in [0, 1), a function of seed and draw."""
     gamma = np.uint64(0x9E3779B97F4A7C15)
     states = _mixed(seeds.astype(np.uint64) + gamma)[:, None] + gamma * np.arange(1, draws + 1, dtype=np.uint64)
-    return (_mixed(states) >> np.uint64(11)) * 2.0**-53
+    return (_mixed(states) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -130,7 +130,8 @@ def _drawn(log_probs: NDArray[np.float32], uniform: NDArray[np.float64]) -> NDAr
     drawn = torch.searchsorted(torch.from_numpy(cumulative), torch.from_numpy(at), right=True)
     # A number just below 1 may round up to the total: the last class of probability above 0 is meant.
     last = np.argmax(cumulative == cumulative[:, -1:], axis=1)
-    return np.minimum(drawn.numpy(), last[:, None])
+    classes: NDArray[np.int64] = np.minimum(drawn.numpy(), last[:, None])
+    return classes
 
 
 def _counted(ids: NDArray[np.int64], vocabulary: int) -> Sparse:

@@ -112,7 +112,9 @@ class Tables:
         counts = np.bincount(ids[ids >= 0], minlength=vocabulary)
         order, heads = np.argsort(-counts, kind="stable"), topics.fit(ids, counts)
         limits = symbol_limits(most, len(heads), heads.shape[1] + vocabulary)
-        tables = cls(step, draws, most, order, heads, models.frequencies(*np.zeros((2, 0), np.int64), limits))
+        tables = cls(
+            step, draws, most, order, heads, models.frequencies(np.zeros(0, np.int64), np.zeros(0, np.uint8), limits)
+        )
         for _ in range(2):  # topics are assigned by the frequencies of the first time
             coded = [tables.symbols(tables.levels(part)) for part in sparses]
             seen = np.concatenate([part.models[part.models >= 0] for part in coded])
@@ -256,4 +258,5 @@ def _counts(log_probs: NDArray[np.float64], draws: int) -> NDArray[np.int64]:
     counts = np.rint(shares)
     if not bool(((counts >= 1) & (counts <= draws) & (np.abs(shares - counts) < 1e-3)).all()):
         raise UnderstudyError(f"cached logits: a probability is not that of a class drawn in {draws} draws")
-    return draws - counts.astype(np.int64)
+    levels: NDArray[np.int64] = draws - counts.astype(np.int64)
+    return levels

@@ -83,4 +83,5 @@ def classes(heads: Integers, order: Integers, topics: Integers, in_topic: Intege
     """The classes of ranks (n, w), one topic for each position; those of negative ranks are arbitrary."""
     count, length = heads.shape
     everything = np.concatenate([heads.ravel(), order])
-    return everything[in_topic + np.where(in_topic < length, topics[:, None] * length, (count - 1) * length)]
+    at: Integers = np.where(in_topic < length, topics[:, None] * length, (count - 1) * length) + in_topic
+    return everything.take(at)
