@@ -135,7 +135,6 @@ WITHOUT = {
     "train/training.py": "types of a training: train/test_parity.py",
     "recipe/training.py": "recipe/test_schema.py",
     "recipe/logits.py": "sections: recipe/test_logit_rules.py",
-    "teachers/cache/layout.py": "the files: steps/test_logits.py, teachers/cache/test_parts.py",
 }
 
 
