@@ -36,7 +36,7 @@ def reported_recipe(recipe: Recipe) -> Mapping[str, object]:
         by_alias=True,
         exclude={
             "data": packing,
-            "evaluate": set() if recipe.takes("evaluate.generation") else {"generation"},
+            "evaluate": {"lm_eval": {"include"}, **({} if recipe.takes("evaluate.generation") else {"generation": True})},
             "resources": True,
             "register_": True,
             "teacher": checkpoints,
