@@ -38,24 +38,22 @@ REFUSED = {
     "doc_to_image": "a task with images",
     "doc_to_audio": "a task with sound",
 }
+STRUCTURE = frozenset({"tag", "group", "task_list", "task_alias"})
+"""Keys of lists of tasks, which are no settings of a task."""
 Config = dict[str, Any]
 """A task's settings, with those of the files that it includes."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A task: its settings, without the places of its data, and its files."""
+    """A task: its settings, and its files by the names that these have for them, relative to a folder of all tasks."""
 
     config: Config
-    files: Mapping[str, tuple[str, ...]]
-    """By split, or "" for a folder's, the names of its files."""
-    paths: Mapping[str, Path]
-    """The files by name."""
+    files: Mapping[str, Path]
 
     def identity(self, fingerprints: Fingerprints) -> Mapping[str, object]:
-        """What decides its documents and prompts: settings, and files by content, wherever they lie."""
-        digests = {name: fingerprints.file(path) for name, path in self.paths.items()}
-        return {"config": self.config, "files": {split: list(names) for split, names in self.files.items()}, **digests}
+        """What decides its prompts and answers: settings, and files by content, wherever they lie."""
+        return {"config": self.config, "files": {name: fingerprints.file(path) for name, path in self.files.items()}}
 
 
 def benchmarks(section: LmEval, length: int) -> list[Benchmark]:
@@ -139,7 +137,9 @@ def _merged(path: Path, root: Path, including: tuple[Path, ...] = ()) -> Config:
         included = (path.parent / str(name)).resolve()
         if not included.is_relative_to(root.resolve()) or not included.is_file():
             raise InputError(f"{path}: include: {name} is no file in {root}; put it there")
-        merged |= {key: value for key, value in _merged(included, root, (*including, path)).items() if key != "task_list"}
+        merged |= {
+            key: value for key, value in _merged(included, root, (*including, path)).items() if key != "task_list"
+        }
     return merged | settings
 
 
@@ -147,24 +147,20 @@ def _benchmark(name: str, path: Path, root: Path, length: int) -> Benchmark:
     config = _merged(path.resolve(), root)
     _check_plain(path, config)
     _check_settings(path, config, length)
-    config = {key: value for key, value in config.items() if key not in ("tag", "group", "task_list", "task_alias")}
-    splits, paths = _documents(path, config)
-    files = {split: tuple(f"{name}/{paths.index(file)}{file.suffix}" for file in at) for split, at in splits.items()}
-    if "" in splits:
-        folder = Path(str(config["dataset_path"]))
-        folder = (path.parent / folder.expanduser()).resolve()
-        names = [f"{name}/{file.relative_to(folder).as_posix()}" for file in paths]
-        files = {"": tuple(names)}
+    options = _options(path, config)
+    source, given = config.get("dataset_path"), options.pop("data_files", None)
+    if source in FORMATS:
+        splits = _by_split(path, config, given)
+        paths = dict.fromkeys(file for files in splits.values() for file in files)
+        names = {file: f"{name}/{number}{file.suffix}" for number, file in enumerate(paths)}
+        options["data_files"] = {split: [names[file] for file in files] for split, files in splits.items()}
     else:
-        names = [f"{name}/{number}{file.suffix}" for number, file in enumerate(paths)]
-    return Benchmark(_without_places(config), files, dict(zip(names, paths, strict=True)))
-
-
-def _without_places(config: Config) -> Config:
-    options = config.get("dataset_kwargs") or {}
-    kept = {key: value for key, value in options.items() if key not in ("data_files", "trust_remote_code")}
-    path = config["dataset_path"] if config["dataset_path"] in FORMATS else ""
-    return {**config, "dataset_path": path, "dataset_kwargs": kept}
+        folder = _folder(path, source)
+        source = name
+        names = {file: f"{name}/{file.relative_to(folder).as_posix()}" for file in _files_in(path, folder)}
+    kept = {key: value for key, value in config.items() if key not in STRUCTURE}
+    config = {**kept, "dataset_path": source, "dataset_kwargs": options}
+    return Benchmark(config, {place: file for file, place in names.items()})
 
 
 def _check_plain(path: Path, config: Config) -> None:
@@ -215,28 +211,29 @@ def _check_settings(path: Path, config: Config, length: int) -> None:
         )
 
 
-def _documents(path: Path, config: Config) -> tuple[dict[str, list[Path]], list[Path]]:
-    """The files of a task's documents by split, and all of them; the split "" is a folder's."""
-    source = config.get("dataset_path")
-    options = config.get("dataset_kwargs") or {}
+def _options(path: Path, config: Config) -> Config:
+    """The options of reading."""
+    options = {key: value for key, value in (config.get("dataset_kwargs") or {}).items() if key != "trust_remote_code"}
     for key in options:
-        if key not in OPTIONS | {"trust_remote_code"}:
-            raise InputError(f"{path}: dataset_kwargs: {key} is refused; give {', '.join(sorted(OPTIONS))}")
-    if source not in FORMATS:
-        return _of_folder(path, source)
-    given = options.get("data_files")
+        if key not in OPTIONS:
+            raise InputError(f"{path}: dataset_kwargs: {key} is refused; use {', '.join(sorted(OPTIONS))} alone")
+    return options
+
+
+def _by_split(path: Path, config: Config, given: object) -> dict[str, list[Path]]:
+    """The files of a task's documents by split."""
     if not given:
+        source = config["dataset_path"]
         raise InputError(f"{path}: dataset_path: {source} needs dataset_kwargs: {{data_files: {{test: FILE}}}}")
     by_split = given if isinstance(given, dict) else {"train": given}
     splits = {str(split): [_file(path, name) for name in _listed(names)] for split, names in by_split.items()}
     for key in ("training_split", "validation_split", "test_split", "fewshot_split"):
         if (split := config.get(key)) and split not in splits:
-            has = ", ".join(splits)
-            raise InputError(f"{path}: {key}: data_files have no split {split}, only {has}")
-    return splits, list(dict.fromkeys(file for files in splits.values() for file in files))
+            raise InputError(f"{path}: {key}: data_files have no split {split}, only {', '.join(splits)}")
+    return splits
 
 
-def _of_folder(path: Path, source: object) -> tuple[dict[str, list[Path]], list[Path]]:
+def _folder(path: Path, source: object) -> Path:
     folder = (path.parent / Path(source).expanduser()).resolve() if isinstance(source, str) and source else None
     if folder is None or not folder.is_dir():
         raise InputError(
@@ -244,10 +241,14 @@ def _of_folder(path: Path, source: object) -> tuple[dict[str, list[Path]], list[
             "fetched from a hub; save the documents, and give dataset_path: json with dataset_kwargs: "
             "{data_files: {test: FILE.jsonl}}"
         )
+    return folder
+
+
+def _files_in(path: Path, folder: Path) -> list[Path]:
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix in SUFFIXES)
     if not files:
         raise InputError(f"{path}: dataset_path: {folder} has no {', '.join(sorted(SUFFIXES))} files")
-    return {"": files}, files
+    return files
 
 
 def _listed(names: object) -> Sequence[object]:
@@ -257,5 +258,7 @@ def _listed(names: object) -> Sequence[object]:
 def _file(path: Path, name: object) -> Path:
     file = (path.parent / Path(str(name)).expanduser()).resolve()
     if not isinstance(name, str) or "://" in name or not file.is_file():
-        raise InputError(f"{path}: dataset_kwargs.data_files: there is no file {name}; paths start at the YAML's folder")
+        raise InputError(
+            f"{path}: dataset_kwargs.data_files: there is no file {name}; paths start at the YAML's folder"
+        )
     return file

@@ -36,7 +36,10 @@ def reported_recipe(recipe: Recipe) -> Mapping[str, object]:
         by_alias=True,
         exclude={
             "data": packing,
-            "evaluate": {"lm_eval": {"include"}, **({} if recipe.takes("evaluate.generation") else {"generation": True})},
+            "evaluate": {
+                "lm_eval": {"include"},
+                **({} if recipe.takes("evaluate.generation") else {"generation": True}),
+            },
             "resources": True,
             "register_": True,
             "teacher": checkpoints,
