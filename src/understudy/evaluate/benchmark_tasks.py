@@ -137,9 +137,8 @@ def _merged(path: Path, root: Path, including: tuple[Path, ...] = ()) -> Config:
         included = (path.parent / str(name)).resolve()
         if not included.is_relative_to(root.resolve()) or not included.is_file():
             raise InputError(f"{path}: include: {name} is no file in {root}; put it there")
-        merged |= {
-            key: value for key, value in _merged(included, root, (*including, path)).items() if key != "task_list"
-        }
+        merged |= _merged(included, root, (*including, path))
+        merged.pop("task_list", None)
     return merged | settings
 
 
@@ -168,7 +167,7 @@ def _check_plain(path: Path, config: Config) -> None:
     for function in _functions(config):
         raise InputError(
             f"{path}: !function {function} (line {function.line} of its file) is code, and tasks are data here; say it "
-            "in the templates (doc_to_text, doc_to_target, doc_to_choice), or write the documents as they are to be asked"
+            "in the templates (doc_to_text, doc_to_target, doc_to_choice), or change the documents instead"
         )
     for key, what in REFUSED.items():
         if config.get(key):
@@ -258,7 +257,5 @@ def _listed(names: object) -> Sequence[object]:
 def _file(path: Path, name: object) -> Path:
     file = (path.parent / Path(str(name)).expanduser()).resolve()
     if not isinstance(name, str) or "://" in name or not file.is_file():
-        raise InputError(
-            f"{path}: dataset_kwargs.data_files: there is no file {name}; paths start at the YAML's folder"
-        )
+        raise InputError(f"{path}: data_files: there is no file {name}; relative paths start at the YAML's folder")
     return file

@@ -226,7 +226,7 @@ def _measuring(evaluate: Evaluate, resources: Resources) -> Iterator[Conflict]:
     if evaluate.lm_eval and chosen.shards:
         yield (
             ("evaluate", "lm_eval"),
-            "measures whole models in one process; set evaluate.strategy to ddp, or remove it",
+            "takes whole models in one process; set evaluate.strategy to ddp, or remove it",
         )
     if chosen.world_size > chosen.readers or chosen.zero_stage < 3:
         yield path, "models are measured whole or in shards; use ddp, fsdp, hsdp, or {dp_replicate, dp_shard}"
