@@ -1,6 +1,5 @@
 """A rank's part of a benchmark job: the only process loads one model after the other, and scores it."""
 
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from understudy.agent.evaluation import device_of
 from understudy.agent.surroundings import Surroundings
 from understudy.errors import InputError, Stopped, disk_errors
 from understudy.jobs.payload import Benchmark
@@ -47,7 +47,7 @@ def benchmark(spec: JobSpec, payload: Benchmark, surroundings: Surroundings) -> 
             payload.recipe,
             Path(payload.tasks),
             output,
-            "cpu" if spec.device == "cpu" else f"cuda:{os.environ['LOCAL_RANK']}",
+            device_of(spec),
             _progress(surroundings, len(payload.models)),
         )
         shutil.rmtree(output / "cache", ignore_errors=True)

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -78,24 +79,22 @@ def benchmark(
         "tasks": {},
         "models": {},
     }
-    with _offline():
-        for done, (role, path) in enumerate(models.items()):
-            (module,) = load_models({role: path}, {role: descriptions[role]}, target_device, None, kind).values()
-            model = BenchmarkModel(module, examples, settings.batch_size, target_device, lambda: progress(done))  # noqa: B023
-            results = _evaluated(model, _loaded(tasks, folder, settings), settings, chat=chat)
-            scores = {name: list(_scores(results["results"][name], model.is_broken)) for name in settings.tasks}
-            contents["models"][role] = {"digest": digests[role], "tasks": scores}
+    _go_offline()
+    for done, (role, path) in enumerate(models.items()):
+        (module,) = load_models({role: path}, {role: descriptions[role]}, target_device, None, kind).values()
+        model = BenchmarkModel(module, examples, settings.batch_size, target_device, partial(progress, done))
+        results = _evaluated(model, _loaded(tasks, folder, settings), settings, chat=chat)
+        scores = {name: list(_scores(results["results"][name], model.is_broken)) for name in settings.tasks}
+        contents["models"][role] = {"digest": digests[role], "tasks": scores}
     contents["tasks"] = {name: _facts(results, name) for name in settings.tasks}
     (folder / CONTENTS).write_text(json.dumps(contents, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-@contextmanager
-def _offline() -> Iterator[None]:
+def _go_offline() -> None:
     """Fetch nothing, start no processes, and draw no bars."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "DISABLE_MULTIPROC": "1"}
     datasets.config.HF_HUB_OFFLINE = True
     datasets.disable_progress_bars()
-    yield
 
 
 def _loaded(tasks: Path, folder: Path, settings: LmEval) -> dict[str, Any]:
