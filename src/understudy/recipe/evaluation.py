@@ -61,7 +61,7 @@ class Evaluate(Section):
     generation: Generation | None = None
     """For chat: limits of the generated answers. Default: those of Generation."""
     lm_eval: Annotated[LmEval | None, Field(exclude_if=_is_none)] = None
-    """For causal-lm and chat: further tasks. Left out of a dump without it: recipes from before it keep their keys."""
+    """For language models: tasks of lm-eval. Left out of a dump without it: recipes from before it keep their keys."""
     latency: Latency = Latency()
     precision: EvaluatePrecision = "fp32"
     """Precision of all models when they are measured and timed, and of the registered version when it is loaded."""

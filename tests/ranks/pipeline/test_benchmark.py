@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 COLOURS = {"grass": "green", "snow": "white", "coal": "black", "blood": "red"}
+TALK = ["please", "now", "friend", "then", "today", "again", "well", "so"]
 SIZES = "hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64"
 RECIPE = f"""
 name: colours
@@ -64,6 +65,7 @@ def write(folder: Path, task: str) -> None:
     for _ in range(300):
         said = [f"{thing} is {COLOURS[thing]}." for thing in generator.choice([*COLOURS], 4)]
         turns = [[("user", f"{text.split()[0]} is"), ("assistant", text.split()[-1])] for text in said[:2]]
+        turns.append([("user", " ".join(generator.choice(TALK, 4))), ("assistant", "so.")])
         messages = [{"role": role, "content": content} for turn in turns for role, content in turn]
         rows.append({"messages": messages} if task == "chat" else {"text": "\n".join(said)})
     things = [{"thing": thing, "colour": colour, "colours": [*COLOURS.values()]} for thing, colour in COLOURS.items()]
