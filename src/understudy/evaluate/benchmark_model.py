@@ -5,6 +5,7 @@ as long as those of the examples, log-softmax is always in fp32, and only the re
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +171,15 @@ class BenchmarkModel(TemplateLM):  # type: ignore[misc]
         self.is_broken |= bool(np.isnan(tokens).any())
         return [self._text(row, stops, until) for row in np.nan_to_num(tokens).astype(np.int64)]
 
+    @cached_property
+    def _words(self) -> list[str]:
+        """The text of each token."""
+        words: list[str] = self.tokenizer.batch_decode([[token] for token in range(len(self.tokenizer))])
+        return words
+
     def _stops(self, until: Sequence[str]) -> frozenset[int]:
         """The tokens after which an answer is over: those that end a text, and those that contain a stop text."""
-        texts = self.tokenizer.batch_decode([[token] for token in range(len(self.tokenizer))])
-        with_stop = {token for token, text in enumerate(texts) if any(stop and stop in text for stop in until)}
+        with_stop = {token for token, text in enumerate(self._words) if any(stop and stop in text for stop in until)}
         return self._ends | with_stop
 
     def _text(self, tokens: Any, stops: frozenset[int], until: list[str]) -> str:

@@ -112,7 +112,7 @@ def _settings(path: Path) -> Config:
     """The content of a YAML file."""
     try:
         content = yaml.load(path.read_bytes(), _Loader)
-        json.dumps(content, default=_not_plain).encode()
+        json.dumps(content, default=_not_plain, allow_nan=False).encode()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise InputError(f"{path}:{mark.line + 1 if mark else 1}: not YAML: {error.problem}; correct it") from error

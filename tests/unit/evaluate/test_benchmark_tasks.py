@@ -92,6 +92,7 @@ def test_an_unknown_task_is_refused_with_those_that_there_are(tmp_path: Path) ->
         ("task: [", r"colours\.yaml:1: not YAML"),
         ("task: colours\n\t- x", r"colours\.yaml:2: not YAML"),
         ("task: colours\ndoc_to_text: 2026-01-01", r"2026.* is a date: put it in quotes"),
+        ("task: colours\ndoc_to_target: .nan", r"colours\.yaml:1: not the YAML of a task"),
         ("- task", "has no settings"),
         ("task: colours\nx: !!python/object/apply:os.system [ls]", "not YAML: could not determine a constructor"),
     ],
