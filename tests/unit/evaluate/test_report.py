@@ -470,7 +470,7 @@ def test_scores_on_tasks_of_lm_eval_are_a_table(tmp_path, images, measured):
     cells = [" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in re.findall("<t[hd].*?</t[hd]>", section, re.S)]
     assert cells == [
         *("Task", "Metric", "teacher", "student", "control"),
-        *("colours 1,234 documents, 2-shot", "acc.&lt;b&gt; ↑", "0.750 ± 0.125", "0.500", "not measured"),
+        *("colours 1,234 documents, 2-shot", "acc.&lt;b&gt; ↑", "0.75 ± 0.125", "0.5", "not measured"),
     ]
     assert "prompts by the chat template" in section
     assert "The gate does not decide by these scores." in section
