@@ -74,7 +74,8 @@ def write(folder: Path, task: str) -> None:
     (folder / "tasks").mkdir()
     for name, text in (("shared", SHARED), ("choice", CHOICE), ("answer", ANSWER)):
         (folder / "tasks" / f"{name}.yaml").write_text(text)
-    (folder / "r.yaml").write_text(RECIPE.replace("TASK", task))
+    generation = "\n  generation: {examples: 8, max_new_tokens: 8}" if task == "chat" else ""
+    (folder / "r.yaml").write_text(RECIPE.replace("TASK", task).replace("evaluate:", f"evaluate:{generation}"))
 
 
 def run(folder: Path) -> dict[str, Any]:
