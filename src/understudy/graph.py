@@ -3,6 +3,7 @@
 data -> ingest -> prepare --+--> teacher --> distill --+--> evaluate -> gate -> register
                             +--> control --------------+
 
+With evaluate.lm_eval, a benchmark comes before the gate as well, which shows its scores.
 A recipe may have several teachers, a learner several trainings in a row (stages), and these may read further data. A
 teacher's logits may be cached, by a node between it and the trainings that read them.
 
@@ -19,6 +20,7 @@ from understudy.recipe.learners import in_order, job_of, paths_of, start_of
 from understudy.recipe.roles import CONTROL, STUDENT, TEACHER, learner_of
 
 RECORDS, EXAMPLES, MEASURES, VERDICT, REGISTERED = "records", "examples", "measures", "verdict", "registration"
+BENCHMARKS = "benchmarks"
 """The roles of other results."""
 
 
@@ -47,6 +49,8 @@ class Kind:
     """Whether it saves checkpoints, and resumes from them after it was stopped."""
     reads_code: bool = False
     """Whether its task reads the custom code of the recipe's models, for its key or to register it."""
+    on_trainer: bool = False
+    """Whether its task runs on the trainer's image, for the version of a library that the launcher's lacks."""
     labelled_component: str = ""
     """The module of its KFP component for tasks whose examples have one label; empty if it is the same."""
     decides: bool = False
@@ -79,6 +83,15 @@ EVALUATION = Kind(
     reads_code=True,
     labelled_component="understudy.components.evaluate.classifier",
     contents="measures.json",
+)
+BENCHMARK = Kind(
+    "benchmark",
+    "understudy.steps.benchmark",
+    "understudy.components.benchmark.component",
+    launches=True,
+    reads_code=True,
+    on_trainer=True,
+    contents="benchmarks.json",
 )
 GATE = Kind(
     "gate",
@@ -145,6 +158,7 @@ class Node:
 def nodes(recipe: Recipe) -> tuple[Node, ...]:
     """The nodes of a recipe, each after those whose results are its inputs."""
     roles = (*recipe.all_teachers, *((CONTROL,) if recipe.student.control else ()), STUDENT)
+    benchmarks = (BENCHMARKS,) if recipe.evaluate.lm_eval else ()
     every = (
         Node("ingest", INGEST, RECORDS),
         Node("prepare", PREPARE, EXAMPLES, (RECORDS,)),
@@ -153,8 +167,9 @@ def nodes(recipe: Recipe) -> tuple[Node, ...]:
         *(_stages(recipe, CONTROL, CONTROL) if recipe.student.control else ()),
         *_stages(recipe, STUDENT, "distill"),
         Node("evaluate", EVALUATION, MEASURES, (EXAMPLES, *roles), resources="evaluate"),
-        Node("gate", GATE, VERDICT, (MEASURES, RECORDS, EXAMPLES, *roles)),
-        Node("register", REGISTRATION, REGISTERED, (MEASURES, VERDICT, RECORDS, EXAMPLES, *roles)),
+        *(Node("benchmark", BENCHMARK, role, (EXAMPLES, *roles), resources="evaluate") for role in benchmarks),
+        Node("gate", GATE, VERDICT, (MEASURES, *benchmarks, RECORDS, EXAMPLES, *roles)),
+        Node("register", REGISTRATION, REGISTERED, (MEASURES, *benchmarks, VERDICT, RECORDS, EXAMPLES, *roles)),
     )
     return tuple(dict.fromkeys(every))  # several trainings may read the same logits
 

@@ -78,7 +78,7 @@ def _worked(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcom
 def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
     from understudy.agent.surroundings import Surroundings
     from understudy.jobs.collectives import Collectives
-    from understudy.jobs.payload import LogitCaching, Serving, TrainingJob
+    from understudy.jobs.payload import Benchmark, LogitCaching, Serving, TrainingJob
 
     surroundings = Surroundings(spec, heartbeat)
     if isinstance(spec.payload, TrainingJob):
@@ -97,6 +97,10 @@ def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
         from understudy.agent.serving import serve
 
         serve(spec, spec.payload, surroundings)
+    elif isinstance(spec.payload, Benchmark):
+        from understudy.agent.benchmark import benchmark
+
+        benchmark(spec, spec.payload, surroundings)
     else:
         from understudy.agent.evaluation import evaluate
 

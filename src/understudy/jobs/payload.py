@@ -163,6 +163,32 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """Scoring of a run's models on tasks of lm-eval by one process; the result is benchmarks.json."""
+
+    kind: Literal["benchmark"] = "benchmark"
+    tasks: str
+    """The folder of the tasks and their data, inside the step's."""
+    examples: str
+    """Their tokenizer is that of all models."""
+    models: dict[str, str]
+    """Folders of saved models by role."""
+    digests: dict[str, str]
+    """The models' digests by role."""
+    recipe: Recipe
+    """Defines the models, and the settings."""
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folders that ranks read from elsewhere in the store, by name."""
+        return {**self.models, "examples": self.examples}
+
+    def reading(self, copies: Mapping[str, str]) -> "Benchmark":
+        """The same work on copied folders, by the names of `reads`."""
+        return replace(self, examples=copies["examples"], models={role: copies[role] for role in self.models})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Serving:
     """Scoring of test examples through a registered version, loaded as by its users; the result is the scores."""
 
@@ -181,4 +207,4 @@ class Serving:
         return self
 
 
-Payload = TrainingJob | LogitCaching | Evaluation | Serving | Collectives
+Payload = TrainingJob | LogitCaching | Evaluation | Benchmark | Serving | Collectives

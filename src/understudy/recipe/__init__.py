@@ -1,7 +1,7 @@
 """The recipe, which defines a run: its sections, its rules, and its YAML."""
 
 from understudy.recipe.data import Data, Image, Text
-from understudy.recipe.evaluation import Evaluate, EvaluatePrecision, Gate, Generation
+from understudy.recipe.evaluation import Evaluate, EvaluatePrecision, Gate, Generation, LmEval
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel, SavedLogits, SavedModel
 from understudy.recipe.objectives import Objectives, ObjectiveSection
@@ -51,6 +51,7 @@ __all__ = [
     "Image",
     "JobResources",
     "Learner",
+    "LmEval",
     "Lora",
     "MetricName",
     "Model",

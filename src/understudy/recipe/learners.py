@@ -17,6 +17,7 @@ RESERVED = frozenset(
         *(TEACHER, STUDENT, CONTROL, CHAMPION),
         *("records", "examples", "measures", "verdict", "registration", "trivial", "weights", "foreign"),
         *("initial", "start", "ingest", "prepare", "distill", "evaluate", "gate", "register", "rejected", "logits"),
+        *("benchmark", "benchmarks"),
     }
 )
 """Names of steps, tasks and results, which a teacher cannot have."""

@@ -66,7 +66,7 @@ def _of_other_tasks(recipe: Recipe) -> Iterator[Conflict]:
 def specific(recipe: Recipe) -> Iterator[tuple[str, KeyPath]]:
     """The settings in a recipe that only some tasks have: the name in the tasks' SETTINGS, and the path."""
     named = [("data", name) for name in ("image", "text", "chat") if getattr(recipe.data, name)]
-    named += [("evaluate", name) for name in ("stride", "generation") if getattr(recipe.evaluate, name)]
+    named += [("evaluate", name) for name in ("stride", "generation", "lm_eval") if getattr(recipe.evaluate, name)]
     yield from ((".".join(path), path) for path in named)
     if recipe.takes("data.text") and recipe.text.packing != "wrapped":
         yield "data.text.packing", ("data", "text", "packing")
@@ -225,5 +225,10 @@ def _measuring(evaluate: Evaluate, resources: Resources) -> Iterator[Conflict]:
     except ValueError as error:
         yield path, str(error)
         return
+    if evaluate.lm_eval and chosen.shards:
+        yield (
+            ("evaluate", "lm_eval"),
+            "takes whole models in one process; set evaluate.strategy to ddp, or remove it",
+        )
     if chosen.world_size > chosen.readers or chosen.zero_stage < 3:
         yield path, "models are measured whole or in shards; use ddp, fsdp, hsdp, or {dp_replicate, dp_shard}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.graph import EXAMPLES, RECORDS, Node
-from understudy.jobs.payload import Evaluation, LogitCaching, Payload, Serving, TrainingJob
+from understudy.jobs.payload import Benchmark, Evaluation, LogitCaching, Payload, Serving, TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.jobs.trainings import training_settings
 from understudy.launch.platform import platform
@@ -77,6 +77,18 @@ def evaluation_spec(work: Work, roles: list[str], cached: Mapping[str, Path]) ->
     return _job_spec(work, work.step, payload, "evaluate")
 
 
+def benchmark_spec(work: Work, roles: list[str], tasks: Path) -> JobSpec:
+    """The specification of one process that scores models by role on tasks of lm-eval, in the folder `tasks`."""
+    payload = Benchmark(
+        tasks=str(tasks),
+        examples=str(work.input(EXAMPLES)),
+        models={role: str(work.input(role)) for role in roles},
+        digests={role: work.inputs[role] for role in roles},
+        recipe=work.recipe,
+    )
+    return _job_spec(work, work.step, payload, "evaluate")
+
+
 def serving_spec(work: Work, folder: Path) -> JobSpec:
     """The specification of one process that scores test examples through a model version."""
     return _job_spec(work, "serving", Serving(folder=str(folder)), "evaluate")
@@ -84,7 +96,7 @@ def serving_spec(work: Work, folder: Path) -> JobSpec:
 
 def _job_spec(work: Work, role: str, payload: Payload, section: str) -> JobSpec:
     current, resources = platform(), work.recipe.resources.by_job[section]
-    if isinstance(payload, Serving):
+    if isinstance(payload, Serving | Benchmark):
         resources = resources.model_copy(update={"nodes": 1, "min_nodes": None, "processes": 1})
     return JobSpec(
         version=build(),

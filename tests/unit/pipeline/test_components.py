@@ -14,7 +14,7 @@ from tests import ROOT
 from tests.unit.pipeline.conftest import IMAGES
 from understudy import steps
 from understudy.components.evaluate import classifier
-from understudy.graph import Kind, nodes
+from understudy.graph import BENCHMARK, Kind, nodes
 from understudy.pipelines.compiled import write
 from understudy.recipe.file import load
 from understudy.steps.lookup import Lookup
@@ -38,6 +38,7 @@ VERDICT: dict[str, Any] = {
 CACHED = ["teacher.logits={type: top_k}"]
 KINDS = {node.name: node.kind for node in nodes(load(ROOT / "recipes" / "digits.yaml", overrides=CACHED))}
 """The kind of each node of digits with cached logits."""
+ALL = (*dict.fromkeys(KINDS.values()), BENCHMARK)
 
 
 def component(name: str) -> Any:
@@ -79,10 +80,8 @@ def is_input(name: str, parameter: str) -> bool:
 
 
 def test_there_is_a_component_for_each_kind_of_node() -> None:
-    assert sorted({"start", "rejected", *(kind.name for kind in KINDS.values())}) == FOLDERS
-    assert {kind.component for kind in KINDS.values()} == {
-        f"understudy.components.{kind.name}.component" for kind in KINDS.values()
-    }
+    assert sorted({"start", "rejected", *(kind.name for kind in ALL)}) == FOLDERS
+    assert {kind.component for kind in ALL} == {f"understudy.components.{kind.name}.component" for kind in ALL}
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -95,7 +94,7 @@ def test_a_components_metadata_says_what_it_is(name: str) -> None:
     assert description["output"]
 
 
-@pytest.mark.parametrize("kind", dict.fromkeys(KINDS.values()), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.name)
 def test_a_component_takes_the_run_its_node_and_the_settings_of_its_task(kind: Kind) -> None:
     expected = {"run", "node", "task"} if kind.launches else {"run", "node"}
     assert set(component(kind.name).component_spec.inputs) == expected
