@@ -21,6 +21,8 @@ CHARACTERS, SECONDS = 2**27, 20.0
 """Maximum of characters that a template may read and write for one conversation, and of processor time."""
 ITEM = 64
 """Characters that an item of a list, a call and a round of a loop count as."""
+CLOCK_EVERY = 4096
+"""Characters between two readings of the processor's clock, which is a call of the kernel; 256 more for each charge."""
 DEPTH = 20
 """Maximum nesting of lists and mappings that a template writes."""
 MOST_BITS = 4096
@@ -41,14 +43,17 @@ class ClockRead(TemplateRuntimeError):
 
 class _Allowance:
     def __init__(self) -> None:
-        self.characters, self.deadline = CHARACTERS, time.thread_time() + SECONDS
+        self.characters, self.deadline, self.until_clock = CHARACTERS, time.thread_time() + SECONDS, CLOCK_EVERY
 
     def charge(self, characters: int) -> None:
         self.characters -= characters
         if self.characters < 0:
             raise TemplateRuntimeError(f"the template reads and writes more than {CHARACTERS:,} characters")
-        if time.thread_time() > self.deadline:
-            raise TemplateRuntimeError(f"the template computes for more than {SECONDS:.0f} seconds")
+        self.until_clock -= characters + 256
+        if self.until_clock < 0:
+            self.until_clock = CLOCK_EVERY
+            if time.thread_time() > self.deadline:
+                raise TemplateRuntimeError(f"the template computes for more than {SECONDS:.0f} seconds")
 
 
 _allowance: ContextVar[_Allowance] = ContextVar("allowance")
@@ -71,6 +76,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute left OPERATOR right, unless the result would be too large."""
+        if operator == "+" and type(left) is type(right) is str:  # most operations of templates
+            text = left + right
+            _allowance.get().charge(len(text))
+            return text
         if operator == "%" and isinstance(left, str):
             raise TemplateRuntimeError("formatting with % is not available in chat templates here; use ~")
         if operator == "**" and not all(isinstance(n, float) or abs(n) <= 1000 for n in (left, right)):
