@@ -152,7 +152,10 @@ def _charged(node: nodes.Expr) -> nodes.Expr:
 
 @pass_context
 def _written(context: Context, value: Any) -> Any:
-    _measure(value)
+    if type(value) is str:
+        _allowance.get().charge(1 + len(value))
+    else:
+        _measure(value)
     return value
 
 

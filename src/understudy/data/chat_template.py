@@ -25,6 +25,8 @@ LONGEST = 256 * 2**10
 """Maximum characters of a template."""
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 """The mark around an answer, as transformers looks for it."""
+PLAIN = {"role", "content"}
+"""The keys of a message that is passed on to a template as it is."""
 RAISED: tuple[type[Exception], ...] = (
     jinja2.TemplateError,
     ArithmeticError,
@@ -123,11 +125,14 @@ class ChatTemplate:
         return _valid("".join(blocks)), spans
 
     def _variables(self, messages: Sequence[Message], add_generation_prompt: bool) -> dict[str, Any]:
-        from transformers.utils.chat_template_utils import _alias_reasoning_fields
+        turns = list(messages)
+        if not all(type(turn) is dict and turn.keys() == PLAIN and None not in turn.values() for turn in turns):
+            from transformers.utils.chat_template_utils import _alias_reasoning_fields
 
-        turns = [{key: value for key, value in message.items() if value is not None} for message in messages]
+            turns = [{key: value for key, value in message.items() if value is not None} for message in turns]
+            turns = _alias_reasoning_fields(turns)
         return {
-            "messages": _alias_reasoning_fields(turns),
+            "messages": turns,
             "tools": None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
@@ -150,7 +155,9 @@ def _compiled(text: str) -> Template:
     if len(text) > LONGEST:
         raise ValueError(f"it has {len(text):,} characters, more than {LONGEST:,}")
     environment = bounded_environment()
-    return environment.from_string(bounded_syntax(environment, text))
+    template = environment.from_string(bounded_syntax(environment, text))
+    template.globals = dict(template.globals)  # each rendering copies them, a ChainMap three times as slowly
+    return template
 
 
 @contextmanager

@@ -157,7 +157,7 @@ def _texts(message: object) -> Iterator[str]:
     """All texts in a message, those in lists and mappings included."""
     if isinstance(message, str):
         yield message
-    elif isinstance(message, Mapping):
+    elif type(message) is dict or isinstance(message, Mapping):
         yield from (text for item in message.items() for part in item for text in _texts(part))
     elif isinstance(message, list | tuple):
         yield from (text for value in message for text in _texts(value))
