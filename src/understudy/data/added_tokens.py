@@ -40,17 +40,15 @@ class TokenTexts:
 
 
 class Delimiters:
-    """The added tokens of a tokenizer after which tokens do not depend on the text before.
+    """The added tokens of a tokenizer that are a token wherever their text occurs.
 
-    These have a text that the tokenizer takes as the token wherever it occurs:
+    They are looked for before normalisation, whatever is beside them (no `single_word`), and no other such token has
+    their text, or ends with a beginning of it, and so is found in their place.
 
-    - it is found before normalisation, and need not be a word of its own (`single_word`);
-    - no other such token contains it, or ends with a beginning of it, so no other one is found in its place;
-    - white space is not at its ends, which the token beside it might take (`lstrip`, `rstrip`).
-
-    Whatever a tokenizer does between added tokens depends on the part there, and on whether it is the text's first
-    (`prepend_scheme: first`). Therefore the tokens of `text` from a delimiter on are those of text[delimiter:], which
-    begins with the delimiter itself.
+    After one, the tokenizer's search goes on as if the text began with it. What it does between added tokens depends on
+    the part there, and on whether that is the first of the text (`prepend_scheme: first`). So the tokens of a text from
+    a delimiter on are those of text[delimiter:], which begins with the delimiter and has no such part before it. And
+    the tokens before are the same in all texts that are the same up to the end of the delimiter.
 
     Args:
         tokenizer: a tokenizers.Tokenizer that recognises special tokens, and neither cuts nor pads.
@@ -103,8 +101,7 @@ class Delimiters:
         text = self._added[id_]
         return (
             id_ not in self._words
-            and 0 < len(text) <= LONGEST
-            and text == text.strip()
+            and len(text) <= LONGEST
             and self._joined.count(text) == 1
             and not any(f"{text[:stop]}\0" in self._joined for stop in range(1, len(text)))
         )

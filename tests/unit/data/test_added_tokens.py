@@ -141,15 +141,26 @@ def test_tokens_that_are_not_those_of_the_beginning_are_refused() -> None:
     assert delimiters.tokens_before(text.index("\n") + 1, text, ids, delimiters.boundaries(text, ids)) is None
 
 
-def test_an_id_that_no_delimiter_of_the_text_explains_leaves_no_boundaries() -> None:
-    """A normaliser may make the text of a special token, and the model's vocabulary may have it."""
+@pytest.mark.parametrize(
+    ("added", "text", "boundaries"),
+    [
+        ([AddedToken("<s>")], "a<s>a", [(1, 1)]),
+        ([AddedToken("<s>")], "a <s>a \uff1cs\uff1e a", []),
+        ([AddedToken("<s>", single_word=True)], "x<s> \uff1cs\uff1e a", []),
+        ([AddedToken("<s>"), AddedToken("<s>b", single_word=True)], "<s>b \uff1cs\uff1e a", []),
+        ([AddedToken("<s>"), AddedToken("a<s", single_word=True)], "a<s> \uff1cs\uff1e a", []),
+        ([AddedToken("<s>"), AddedToken("<<s>>", single_word=True)], "<<s>> \uff1cs\uff1e a", []),
+    ],
+)
+def test_an_id_that_is_not_that_of_a_delimiter_leaves_no_boundaries(
+    added: list[AddedToken], text: str, boundaries: list[tuple[int, int]]
+) -> None:
+    """A normaliser makes the text of an added token, the model's vocabulary has it, and another text hides one."""
     tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "a": 1, "?": 2}, unk_token="?"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(["<s>"])
-    delimiters = Delimiters(tokenizer)
-    for text, boundaries in (("a<s>a", [(1, 1)]), ("a <s>a \uff1cs\uff1e a", [])):
-        ids = tokenizer.encode(text, add_special_tokens=False).ids
-        assert delimiters.boundaries(text, ids) == boundaries
+    tokenizer.add_special_tokens(added)
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert Delimiters(tokenizer).boundaries(text, ids) == boundaries
 
 
 @given(
