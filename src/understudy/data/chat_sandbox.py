@@ -6,8 +6,7 @@ and results that differ from run to run (the clock, random choices, addresses of
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, NoReturn
@@ -41,11 +40,24 @@ class ClockRead(TemplateRuntimeError):
     """The template asked for today's date."""
 
 
-class _Allowance:
+class Allowance:
+    """What the templates that are compiled and rendered inside may read and write, and the time that they may take."""
+
     def __init__(self) -> None:
         self.characters, self.deadline, self.until_clock = CHARACTERS, time.thread_time() + SECONDS, CLOCK_EVERY
 
+    def __enter__(self) -> None:
+        self.token = _allowance.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _allowance.reset(self.token)
+
     def charge(self, characters: int) -> None:
+        """Take characters from the allowance.
+
+        Raises:
+            TemplateRuntimeError: the allowance or the time is used up.
+        """
         self.characters -= characters
         if self.characters < 0:
             raise TemplateRuntimeError(f"the template reads and writes more than {CHARACTERS:,} characters")
@@ -56,17 +68,7 @@ class _Allowance:
                 raise TemplateRuntimeError(f"the template computes for more than {SECONDS:.0f} seconds")
 
 
-_allowance: ContextVar[_Allowance] = ContextVar("allowance")
-
-
-@contextmanager
-def allowance() -> Iterator[None]:
-    """Give the templates that are compiled and rendered inside a new allowance."""
-    token = _allowance.set(_Allowance())
-    try:
-        yield
-    finally:
-        _allowance.reset(token)
+_allowance: ContextVar[Allowance] = ContextVar("allowance")
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):

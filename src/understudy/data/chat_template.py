@@ -4,8 +4,7 @@ The text is that of transformers' apply_chat_template, so a student sees the sam
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, NoReturn
 import jinja2
 from jinja2 import Template
 
-from understudy.data.chat_sandbox import ClockRead, allowance, bounded_environment, bounded_syntax
+from understudy.data.chat_sandbox import Allowance, ClockRead, bounded_environment, bounded_syntax
 from understudy.data.tokenizer import CONFIG, SPECIAL, TEMPLATE, content, json_of, text_of
 from understudy.errors import InputError, printable
 from understudy.recipe.data import Tokenizer as Settings
@@ -104,7 +103,7 @@ class ChatTemplate:
             TemplateRefuses: the template refuses this conversation.
             InputError: the template is damaged, reads the clock, or computes without end.
         """
-        with _explained(), allowance():
+        with _Explained(), Allowance():
             text = _compiled(self.text).render(self._variables(messages, add_generation_prompt))
         return _valid(text)
 
@@ -116,7 +115,7 @@ class ChatTemplate:
         """
         blocks: list[str] = []
         spans: list[tuple[int, int]] = []
-        with _explained(), allowance():
+        with _Explained(), Allowance():
             template = _compiled(self.text)
             tracked: Any = template.environment
             with tracked.activate_tracker(blocks, spans):
@@ -160,13 +159,15 @@ def _compiled(text: str) -> Template:
     return template
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
+class _Explained:
     """Turn exceptions of templates into errors that name the line."""
-    try:
-        yield
-    except RAISED as error:
-        _explain(error)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, RAISED):
+            _explain(error)
 
 
 def _explain(error: BaseException) -> NoReturn:

@@ -94,10 +94,11 @@ class Rendered:
         Raises:
             SpecialTokenInText: one has.
         """
+        if not special.first("\0".join(text for message in self.messages for text in _texts(message))):
+            return
         for index, message in enumerate(self.messages):
             for text in _texts(message):
-                if special.first(text):
-                    match = next(token for token in special.texts if token in text)
+                if match := next((token for token in special.texts if token in text), None):
                     raise SpecialTokenInText(
                         f"turn {index + 1}: its text has the special token {quoted(match)}, which would end the turn. "
                         "Leave the conversation out, or remove the token."
@@ -158,7 +159,12 @@ def _texts(message: object) -> Iterator[str]:
     if isinstance(message, str):
         yield message
     elif type(message) is dict or isinstance(message, Mapping):
-        yield from (text for item in message.items() for part in item for text in _texts(part))
+        for item in message.items():
+            for part in item:
+                if type(part) is str:
+                    yield part
+                else:
+                    yield from _texts(part)
     elif isinstance(message, list | tuple):
         yield from (text for value in message for text in _texts(value))
 
