@@ -130,9 +130,10 @@ def bounded_syntax(environment: BoundedEnvironment, text: str) -> nodes.Template
         jinja2.TemplateSyntaxError: the text is no template.
     """
     template = environment.parse(text)
-    written: tuple[type[Any], ...] = nodes.Output, nodes.Concat
-    for output in [*template.find_all(written)]:
-        output.nodes = [_charged(node) for node in output.nodes]
+    for concatenation in [*template.find_all(nodes.Concat)]:
+        concatenation.nodes = [_charged(node) for node in concatenation.nodes]
+    for output in [*template.find_all(nodes.Output)]:
+        output.nodes = _charged_output(output.nodes)
     for comparison in [*template.find_all(nodes.Compare)]:
         comparison.expr = _charged(comparison.expr)
         for operand in comparison.ops:
@@ -148,15 +149,33 @@ WRITTEN = "written out"
 """The filter around each written expression; a template cannot spell a name with a space."""
 
 
-def _charged(node: nodes.Expr) -> nodes.Expr:
-    return nodes.Filter(node, WRITTEN, [], [], None, None, lineno=node.lineno)
+def _charged(node: nodes.Expr, constants: int = 0) -> nodes.Expr:
+    """An expression that is charged when it is written, with the characters of constants beside it."""
+    arguments: list[nodes.Expr] = [nodes.Const(constants, lineno=node.lineno)] if constants else []
+    return nodes.Filter(node, WRITTEN, arguments, [], None, None, lineno=node.lineno)
+
+
+def _charged_output(parts: list[nodes.Expr]) -> list[nodes.Expr]:
+    """The parts of an output; its constants are charged together with the first expression, or the first of them."""
+    expressions = [part for part in parts if not isinstance(part, nodes.TemplateData)]
+    first = (expressions or parts)[0]
+    constants = sum(1 + len(part.data) for part in parts if isinstance(part, nodes.TemplateData) and part is not first)
+    return [
+        part
+        if isinstance(part, nodes.TemplateData) and part is not first
+        else _charged(part, constants if part is first else 0)
+        for part in parts
+    ]
 
 
 @pass_context
-def _written(context: Context, value: Any) -> Any:
+def _written(context: Context, value: Any, constants: int = 0) -> Any:
+    if type(constants) is not int or constants < 0:  # map() takes a filter's name as a text, and any arguments
+        raise TemplateRuntimeError("a template cannot extend its allowance")
     if type(value) is str:
-        _allowance.get().charge(1 + len(value))
+        _allowance.get().charge(1 + len(value) + constants)
     else:
+        _allowance.get().charge(constants)
         _measure(value)
     return value
 

@@ -136,6 +136,23 @@ def test_a_template_cannot_use_up_processor_time(text: str, monkeypatch: pytest.
         ChatTemplate(text).render(CHAT, add_generation_prompt=False)
 
 
+@pytest.mark.parametrize(
+    "text", ["x", "{{ '' }}x", "x{{ '' }}", "{{ '' }}{{ '' }}x", "{{ 1 }}x", "{% raw %}x{% endraw %}x"]
+)
+def test_the_constants_of_a_template_are_charged(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_sandbox, "CHARACTERS", 1000)
+    ChatTemplate(text).render(CHAT, add_generation_prompt=False)
+    with pytest.raises(InputError, match="reads and writes more than"):
+        ChatTemplate(text.replace("x", "x" * 1000)).render(CHAT, add_generation_prompt=False)
+
+
+@pytest.mark.parametrize("constants", ["-999", "'nan'|float", "true", "'9'"])
+def test_a_template_cannot_extend_its_allowance(constants: str) -> None:
+    text = f"{{{{ ['a']|map({chat_sandbox.WRITTEN!r}, {constants})|list }}}}"
+    with pytest.raises(InputError, match="cannot extend its allowance"):
+        ChatTemplate(text).render(CHAT, add_generation_prompt=False)
+
+
 def test_the_clock_is_read_every_few_charges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_sandbox, "SECONDS", -1.0)
     for text in ("{% for i in range(16) %}{% endfor %}", "{{ 'a' * 4096 }}", "{{ 'a' + 'b' * 4096 }}"):
