@@ -78,6 +78,8 @@ class _Encoded(NamedTuple):
     """Where the last answer begins and ends."""
 
 
+PORTION = 2**22
+"""Bytes of conversations after which no further one is encoded at the same time."""
 ANSWERS = ("answer_begins", "answer_ends")
 CUT, TOO_LONG, SPECIAL, CROSSES = "cut", "too long", "special", "crosses"
 
@@ -147,7 +149,7 @@ def _encoded_batches(
     """Each batch with its conversations; the next one's texts are encoded while this one's tokens are proved."""
     with ThreadPoolExecutor(1) as thread:
         previous: _Batch | None = None
-        for batch in batches:
+        for batch in _portions(batches):
             conversations = [messages(record.content) for record in batch]
             texts = [_text(turns, chat) for turns in conversations]
             valid = [text.text for text in texts if isinstance(text, Text)]
@@ -157,6 +159,20 @@ def _encoded_batches(
             previous = following
         if previous:
             yield previous[0], _proved(*previous[1:], chat)
+
+
+def _portions(batches: Iterable[list[Content]]) -> Iterator[list[Content]]:
+    """Batches that end after PORTION bytes: a token takes a hundred times its bytes while it is encoded."""
+    for batch in batches:
+        portion, size = list[Content](), 0
+        for record in batch:
+            portion.append(record)
+            size += len(record.content)
+            if size >= PORTION:
+                yield portion
+                portion, size = [], 0
+        if portion:
+            yield portion
 
 
 def _text(turns: list[Turn], chat: ChatTokenizer) -> Text | InputError:
