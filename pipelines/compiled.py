@@ -94,6 +94,7 @@ def _set_images(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
     trainers = {name for name, model in models.items() if not isinstance(model, ArchitectureModel)}
     if any(map(_has_own_code, recipe.models.values())):
         trainers |= {node.name for node in nodes(recipe) if node.kind.reads_code} | {REJECTED}
+    trainers |= {node.name for node in nodes(recipe) if node.kind.on_trainer}
     trainers |= {START} if trainers else set()
     for name, executor in pipeline.pipeline_spec.deployment_spec["executors"].items():
         container = executor["container"]

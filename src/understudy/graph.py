@@ -3,7 +3,9 @@
 data -> ingest -> prepare --+--> teacher --> distill --+--> evaluate -> gate -> register
                             +--> control --------------+
 
-A recipe may have several teachers, a learner several trainings in a row (stages), and these may read further data.
+With evaluate.lm_eval, a benchmark comes before the gate as well, which shows its scores.
+A recipe may have several teachers, a learner several trainings in a row (stages), and these may read further data. A
+teacher's logits may be cached, by a node between it and the trainings that read them.
 
 A node is one step of a run. Its name is that of the step's state in the run's folder, of the pipeline's task, and of
 the job in a cluster. Its role names its result among other nodes' inputs.
@@ -15,9 +17,10 @@ from typing import NamedTuple
 
 from understudy.recipe import Recipe
 from understudy.recipe.learners import in_order, job_of, paths_of, start_of
-from understudy.recipe.roles import CONTROL, STUDENT, learner_of
+from understudy.recipe.roles import CONTROL, STUDENT, TEACHER, learner_of
 
 RECORDS, EXAMPLES, MEASURES, VERDICT, REGISTERED = "records", "examples", "measures", "verdict", "registration"
+BENCHMARKS = "benchmarks"
 """The roles of other results."""
 
 
@@ -46,6 +49,8 @@ class Kind:
     """Whether it saves checkpoints, and resumes from them after it was stopped."""
     reads_code: bool = False
     """Whether its task reads the custom code of the recipe's models, for its key or to register it."""
+    on_trainer: bool = False
+    """Whether its task runs on the trainer's image, for the version of a library that the launcher's lacks."""
     labelled_component: str = ""
     """The module of its KFP component for tasks whose examples have one label; empty if it is the same."""
     decides: bool = False
@@ -62,6 +67,14 @@ PREPARE = Kind("prepare", "understudy.steps.prepare", "understudy.components.pre
 TRAINING = Kind(
     "train", "understudy.steps.training", "understudy.components.train.component", launches=True, resumes=True
 )
+LOGITS = Kind(
+    "logits",
+    "understudy.steps.logits",
+    "understudy.components.logits.component",
+    launches=True,
+    resumes=True,
+    reads_code=True,
+)
 EVALUATION = Kind(
     "evaluate",
     "understudy.steps.evaluate",
@@ -70,6 +83,15 @@ EVALUATION = Kind(
     reads_code=True,
     labelled_component="understudy.components.evaluate.classifier",
     contents="measures.json",
+)
+BENCHMARK = Kind(
+    "benchmark",
+    "understudy.steps.benchmark",
+    "understudy.components.benchmark.component",
+    launches=True,
+    reads_code=True,
+    on_trainer=True,
+    contents="benchmarks.json",
 )
 GATE = Kind(
     "gate",
@@ -104,14 +126,16 @@ class Node:
     training: str = ""
     """Of a training: its path in the recipe; empty for a model that is used as it is."""
     examples: str = ""
-    """Of a training: the role of its examples."""
+    """Of a training, or of logits: the role of its examples."""
     data: str = ""
     """Of data: the name of its data set; empty for that of the section `data`."""
     start: str = ""
     """Of a training: the role of the model that it starts from: of an earlier stage, or of the teacher that gives its
     layers. Empty for random or pretrained weights."""
     teachers: tuple[str, ...] = ()
-    """Of a training: the roles of its teachers."""
+    """Of a training: the roles of its teachers. Of logits: their teacher's."""
+    logits: tuple[str, ...] = ()
+    """Of a training: the roles of its teachers' cached logits, in the teachers' order; "" for a model in memory."""
     resources: str = ""
     """Of a kind that launches a job: the key of the job's section in `resources`."""
 
@@ -134,7 +158,8 @@ class Node:
 def nodes(recipe: Recipe) -> tuple[Node, ...]:
     """The nodes of a recipe, each after those whose results are its inputs."""
     roles = (*recipe.all_teachers, *((CONTROL,) if recipe.student.control else ()), STUDENT)
-    return (
+    benchmarks = (BENCHMARKS,) if recipe.evaluate.lm_eval else ()
+    every = (
         Node("ingest", INGEST, RECORDS),
         Node("prepare", PREPARE, EXAMPLES, (RECORDS,)),
         *_of_data_sets(recipe),
@@ -142,9 +167,11 @@ def nodes(recipe: Recipe) -> tuple[Node, ...]:
         *(_stages(recipe, CONTROL, CONTROL) if recipe.student.control else ()),
         *_stages(recipe, STUDENT, "distill"),
         Node("evaluate", EVALUATION, MEASURES, (EXAMPLES, *roles), resources="evaluate"),
-        Node("gate", GATE, VERDICT, (MEASURES, RECORDS, EXAMPLES, *roles)),
-        Node("register", REGISTRATION, REGISTERED, (MEASURES, VERDICT, RECORDS, EXAMPLES, *roles)),
+        *(Node("benchmark", BENCHMARK, role, (EXAMPLES, *roles), resources="evaluate") for role in benchmarks),
+        Node("gate", GATE, VERDICT, (MEASURES, *benchmarks, RECORDS, EXAMPLES, *roles)),
+        Node("register", REGISTRATION, REGISTERED, (MEASURES, *benchmarks, VERDICT, RECORDS, EXAMPLES, *roles)),
     )
+    return tuple(dict.fromkeys(every))  # several trainings may read the same logits
 
 
 def _of_data_sets(recipe: Recipe) -> Iterator[Node]:
@@ -172,7 +199,11 @@ def _stages(recipe: Recipe, role: str, name: str) -> Iterator[Node]:
         teachers = recipe.teachers_of(path) if path and role != CONTROL else ()
         data = recipe.trainings[path].data if path else None
         examples = f"{EXAMPLES}-{data}" if data else EXAMPLES
-        inputs = tuple(dict.fromkeys((examples, *((start,) if start else ()), *teachers)))
+        cached = [_logits(recipe, name, data or "", examples) for name in teachers]
+        yield from (node for node in cached if node)
+        logits = tuple(node.role if node else "" for node in cached)
+        signals = [role or name for name, role in zip(teachers, logits, strict=True)]
+        inputs = tuple(dict.fromkeys((examples, *((start,) if start else ()), *signals)))
         yield Node(
             f"{name}{suffix}",
             TRAINING,
@@ -183,9 +214,28 @@ def _stages(recipe: Recipe, role: str, name: str) -> Iterator[Node]:
             examples=examples,
             start=start,
             teachers=teachers,
+            logits=logits if any(logits) else (),
             resources=job_of(recipe, learner),
         )
         start = f"{role}{suffix}"
+
+
+def _logits(recipe: Recipe, teacher: str, data: str, examples: str) -> Node | None:
+    """The node that caches a teacher's logits on the examples of a data set; None if its model is in memory."""
+    if not recipe.logit_cache(teacher):
+        return None
+    parts = ("logits", "" if teacher == TEACHER else teacher, data)
+    name = "-".join(part for part in parts if part)
+    return Node(
+        name,
+        LOGITS,
+        name,
+        (examples, teacher),
+        learner=learner_of(teacher),
+        examples=examples,
+        teachers=(teacher,),
+        resources="evaluate",
+    )
 
 
 def trainings(recipe: Recipe) -> tuple[Node, ...]:

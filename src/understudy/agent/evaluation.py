@@ -37,7 +37,7 @@ def evaluate(spec: JobSpec, payload: Evaluation, surroundings: Surroundings) -> 
         UnderstudyError: a model does not match the recipe.
         Stopped: the rank was requested to end.
     """
-    device = _device(spec)
+    device = device_of(spec)
     torch.set_num_threads(spec.threads)
     surroundings.heartbeat("joining the process group", -1)
     with _share(spec, payload, torch.device(device)) as share:
@@ -60,7 +60,12 @@ def evaluate(spec: JobSpec, payload: Evaluation, surroundings: Surroundings) -> 
     surroundings.heartbeat("done", 0)
 
 
-def _device(spec: JobSpec) -> str:
+def device_of(spec: JobSpec) -> str:
+    """This rank's device.
+
+    Raises:
+        InputError: the job needs a GPU and there is none.
+    """
     if spec.device == "cpu":
         return "cpu"
     if not torch.cuda.is_available():

@@ -9,8 +9,10 @@ marker or guessed from a template's name. Without a proof there is an error.
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from understudy.data.added_tokens import TokenTexts
 from understudy.data.chat_template import ChatTemplate, Message
 from understudy.data.chat_turn import (
+    ChatTokens,
     CrossesBoundary,
     Rendered,
     SpecialTokenInText,
@@ -21,7 +23,16 @@ from understudy.data.chat_turn import (
     quoted,
 )
 
-__all__ = ["Conversation", "CrossesBoundary", "SpecialTokenInText", "Unproved", "chat_tokenizer", "cut", "encode"]
+__all__ = [
+    "ChatEncoder",
+    "Conversation",
+    "CrossesBoundary",
+    "Rendered",
+    "SpecialTokenInText",
+    "Text",
+    "Unproved",
+    "chat_tokenizer",
+]
 
 LossOn = Literal["assistant", "last", "all"]
 """Tokens that are learned from: answers, the last answer, or all tokens but the first."""
@@ -39,6 +50,13 @@ class Conversation(NamedTuple):
     """Where the tokens of the last answer begin and end; (0, 0) if there is none, or if that is not proved."""
 
 
+class Text(NamedTuple):
+    """A conversation's text, and the spans of characters that the template marks; None if it has no marks."""
+
+    text: str
+    spans: list[tuple[int, int]] | None
+
+
 def chat_tokenizer(template: ChatTemplate, tokenizer: Any) -> Any:
     """A copy of a tokenizers.Tokenizer that recognises special tokens in texts, and neither cuts nor pads them.
 
@@ -52,79 +70,104 @@ def chat_tokenizer(template: ChatTemplate, tokenizer: Any) -> Any:
     return copy
 
 
-def encode(
-    template: ChatTemplate, tokenizer: Any, messages: Sequence[Message], loss_on: LossOn, train_on_eos: bool
-) -> Conversation:
-    """Encode a conversation as transformers' apply_chat_template(tokenize=True), and prove which tokens to learn from.
+class ChatEncoder:
+    """Conversations as tokens, as transformers' apply_chat_template(tokenize=True) encodes them.
 
-    White space around an answer that the template adds or removes is the template's: a student that is asked with the
-    prompt has to write it. So is the frame of an empty thinking block. It takes one encoding, and one more of the
-    prompt for each answer that is learned from.
+    A conversation's text is rendered and encoded once. Each answer takes two more texts, the prompt before it and the
+    conversation up to it, whose tokens follow from those of the conversation (added_tokens.py).
 
     Args:
         template: the chat template.
         tokenizer: from chat_tokenizer().
-        messages: the turns; those of the assistant have a text as their content.
         loss_on: which tokens are learned from.
         train_on_eos: whether the token that ends an answer is learned from, too; `all` includes it anyway.
-
-    Raises:
-        SpecialTokenInText: a message has a special token's text, which would end its turn. Leave the conversation out.
-        CrossesBoundary: one token has the end of a prompt and the beginning of the answer. Leave it out.
-        Unproved: the answers are not in the text as the assistant gave them, for a reason that the message gives.
-        TemplateRefuses: the template refuses the conversation.
-        InputError: the template is damaged, or nothing ends an answer.
     """
-    assert not tokenizer.encode_special_tokens
-    rendered = _rendered(template, tokenizer, messages, needs_end=loss_on != "all")
-    answers = [index for index, message in enumerate(messages) if message.get("role") == "assistant"]
-    if loss_on == "all":
-        learned, last = [False, *[True] * (len(rendered.ids) - 1)], _last(rendered, answers)
-        answer, end = ((last.start, last.stop), last.end) if last else ((0, 0), None)
-        return Conversation(rendered.ids, learned[: len(rendered.ids)], end, answer)
-    if not answers:
-        raise Unproved("the conversation has no answer of the assistant, so nothing to learn from. Leave it out.")
-    turns = [_turn(rendered, index) for index in (answers[-1:] if loss_on == "last" else answers)]
-    learned = _mask(rendered, turns, train_on_eos)
-    return Conversation(rendered.ids, learned, turns[-1].end, (turns[-1].start, turns[-1].stop))
 
+    def __init__(self, template: ChatTemplate, tokenizer: Any, loss_on: LossOn, train_on_eos: bool) -> None:
+        self._template, self._tokenizer = template, tokenizer
+        self._loss_on, self._train_on_eos = loss_on, train_on_eos
+        self._tokens = ChatTokens(template, tokenizer)
 
-def cut(template: ChatTemplate, tokenizer: Any, messages: Sequence[Message], length: int) -> list[Message] | None:
-    """The longest beginning of a conversation that ends with an answer and has at most `length` tokens.
+    def text(self, messages: Sequence[Message]) -> Text:
+        """The text of a conversation.
 
-    Args:
-        template: the chat template.
-        tokenizer: from chat_tokenizer().
-        messages: the turns.
-        length: in tokens.
+        Raises:
+            TemplateRefuses: the template refuses the conversation.
+            InputError: the template is damaged.
+        """
+        if self._template.has_marks:
+            return Text(*self._template.marked(messages))
+        return Text(self._template.render(messages, add_generation_prompt=False), None)
 
-    Returns:
-        The turns, or None if not even the first answer fits.
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text. The tokenizer uses all cores for it, and does not hold Python's lock."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
-    Raises:
-        TemplateRefuses: the template refuses the conversation.
-        InputError: the template is damaged.
-    """
-    for count in range(len(messages), 1, -1):
-        if messages[count - 1].get("role") == "assistant":
-            text = template.render(messages[:count], add_generation_prompt=False)
-            if len(tokenizer.encode(text, add_special_tokens=False).ids) <= length:
-                return list(messages[:count])
-    return None
+    def rendered(self, messages: Sequence[Message]) -> Rendered:
+        """A conversation as text and tokens.
 
+        Raises:
+            TemplateRefuses: the template refuses the conversation.
+            InputError: the template is damaged, or there are no messages.
+        """
+        if not messages:
+            raise Unproved("the conversation has no messages. Leave it out.")
+        text = self.text(messages)
+        return self.encoded(messages, text, *self.ids([text.text]))
 
-def _rendered(template: ChatTemplate, tokenizer: Any, messages: Sequence[Message], *, needs_end: bool) -> Rendered:
-    if not messages:
-        raise Unproved("the conversation has no messages. Leave it out.")
-    spans = None
-    if template.has_marks:
-        text, spans = template.marked(messages)
-    else:
-        text = template.render(messages, add_generation_prompt=False)
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
-    rendered = Rendered(template, tokenizer, messages, text, ids, spans, needs_end=needs_end)
-    rendered.check_texts(rendered.special_texts())
-    return rendered
+    def encoded(self, messages: Sequence[Message], text: Text, ids: list[int]) -> Rendered:
+        """The same of a conversation whose text and tokens are there."""
+        return Rendered(self._tokens, messages, *text, ids, needs_end=self._loss_on != "all")
+
+    def cut(self, rendered: Rendered, length: int) -> Rendered | None:
+        """The longest beginning of a conversation that ends with an answer and has at most `length` tokens.
+
+        Args:
+            rendered: the conversation.
+            length: in tokens.
+
+        Returns:
+            The beginning, or None if not even the first answer fits.
+
+        Raises:
+            TemplateRefuses: the template refuses the conversation.
+            InputError: the template is damaged.
+        """
+        messages = rendered.messages
+        for count in range(len(messages), 1, -1):
+            if messages[count - 1].get("role") == "assistant":
+                beginning = rendered if count == len(messages) else self.rendered(messages[:count])
+                if len(beginning.ids) <= length:
+                    return beginning
+        return None
+
+    def masked(self, rendered: Rendered) -> Conversation:
+        """Prove which tokens of a conversation to learn from.
+
+        White space around an answer that the template adds or removes is the template's: a student that is asked with
+        the prompt has to write it. So is the frame of an empty thinking block.
+
+        Args:
+            rendered: the conversation; the turns of the assistant have a text as their content.
+
+        Raises:
+            SpecialTokenInText: a message has a special token's text, which would end its turn. Leave it out.
+            CrossesBoundary: one token has the end of a prompt and the beginning of the answer. Leave it out.
+            Unproved: the answers are not in the text as the assistant gave them, for a reason that the message gives.
+            TemplateRefuses: the template refuses the conversation.
+            InputError: the template is damaged, or nothing ends an answer.
+        """
+        rendered.check_texts(rendered.tokens.special)
+        answers = [index for index, message in enumerate(rendered.messages) if message.get("role") == "assistant"]
+        if self._loss_on == "all":
+            learned, last = [False, *[True] * (len(rendered.ids) - 1)], _last(rendered, answers)
+            answer, end = ((last.start, last.stop), last.end) if last else ((0, 0), None)
+            return Conversation(rendered.ids, learned[: len(rendered.ids)], end, answer)
+        if not answers:
+            raise Unproved("the conversation has no answer of the assistant, so nothing to learn from. Leave it out.")
+        turns = [_turn(rendered, index) for index in (answers[-1:] if self._loss_on == "last" else answers)]
+        learned = _mask(rendered, turns, self._train_on_eos)
+        return Conversation(rendered.ids, learned, turns[-1].end, (turns[-1].start, turns[-1].stop))
 
 
 def _turn(rendered: Rendered, index: int) -> Turn:
@@ -142,7 +185,9 @@ def _turn(rendered: Rendered, index: int) -> Turn:
     if turn.start == 0:
         raise Unproved(f"turn {index + 1}: the chat template writes nothing before the answer. Give another template.")
     if turn.end is not None:
-        rendered.check_texts({rendered.tokenizer.id_to_token(turn.end)})
+        end = rendered.tokens.tokenizer.id_to_token(turn.end)
+        if end not in rendered.tokens.special.texts:
+            rendered.check_texts(TokenTexts([end]))
     return turn
 
 

@@ -6,8 +6,7 @@ and results that differ from run to run (the clock, random choices, addresses of
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, NoReturn
@@ -21,6 +20,8 @@ CHARACTERS, SECONDS = 2**27, 20.0
 """Maximum of characters that a template may read and write for one conversation, and of processor time."""
 ITEM = 64
 """Characters that an item of a list, a call and a round of a loop count as."""
+CLOCK_EVERY = 4096
+"""Characters between two readings of the processor's clock, which is a call of the kernel; 256 more for each charge."""
 DEPTH = 20
 """Maximum nesting of lists and mappings that a template writes."""
 MOST_BITS = 4096
@@ -39,29 +40,35 @@ class ClockRead(TemplateRuntimeError):
     """The template asked for today's date."""
 
 
-class _Allowance:
+class Allowance:
+    """What the templates that are compiled and rendered inside may read and write, and the time that they may take."""
+
     def __init__(self) -> None:
-        self.characters, self.deadline = CHARACTERS, time.thread_time() + SECONDS
+        self.characters, self.deadline, self.until_clock = CHARACTERS, time.thread_time() + SECONDS, CLOCK_EVERY
+
+    def __enter__(self) -> None:
+        self.token = _allowance.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _allowance.reset(self.token)
 
     def charge(self, characters: int) -> None:
+        """Take characters from the allowance.
+
+        Raises:
+            TemplateRuntimeError: the allowance or the time is used up.
+        """
         self.characters -= characters
         if self.characters < 0:
             raise TemplateRuntimeError(f"the template reads and writes more than {CHARACTERS:,} characters")
-        if time.thread_time() > self.deadline:
-            raise TemplateRuntimeError(f"the template computes for more than {SECONDS:.0f} seconds")
+        self.until_clock -= characters + 256
+        if self.until_clock < 0:
+            self.until_clock = CLOCK_EVERY
+            if time.thread_time() > self.deadline:
+                raise TemplateRuntimeError(f"the template computes for more than {SECONDS:.0f} seconds")
 
 
-_allowance: ContextVar[_Allowance] = ContextVar("allowance")
-
-
-@contextmanager
-def allowance() -> Iterator[None]:
-    """Give the templates that are compiled and rendered inside a new allowance."""
-    token = _allowance.set(_Allowance())
-    try:
-        yield
-    finally:
-        _allowance.reset(token)
+_allowance: ContextVar[Allowance] = ContextVar("allowance")
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
@@ -71,6 +78,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute left OPERATOR right, unless the result would be too large."""
+        if operator == "+" and type(left) is type(right) is str:  # most operations of templates
+            text = left + right
+            _allowance.get().charge(len(text))
+            return text
         if operator == "%" and isinstance(left, str):
             raise TemplateRuntimeError("formatting with % is not available in chat templates here; use ~")
         if operator == "**" and not all(isinstance(n, float) or abs(n) <= 1000 for n in (left, right)):
@@ -119,9 +130,10 @@ def bounded_syntax(environment: BoundedEnvironment, text: str) -> nodes.Template
         jinja2.TemplateSyntaxError: the text is no template.
     """
     template = environment.parse(text)
-    written: tuple[type[Any], ...] = nodes.Output, nodes.Concat
-    for output in [*template.find_all(written)]:
-        output.nodes = [_charged(node) for node in output.nodes]
+    for concatenation in [*template.find_all(nodes.Concat)]:
+        concatenation.nodes = [_charged(node) for node in concatenation.nodes]
+    for output in [*template.find_all(nodes.Output)]:
+        output.nodes = _charged_output(output.nodes)
     for comparison in [*template.find_all(nodes.Compare)]:
         comparison.expr = _charged(comparison.expr)
         for operand in comparison.ops:
@@ -137,13 +149,34 @@ WRITTEN = "written out"
 """The filter around each written expression; a template cannot spell a name with a space."""
 
 
-def _charged(node: nodes.Expr) -> nodes.Expr:
-    return nodes.Filter(node, WRITTEN, [], [], None, None, lineno=node.lineno)
+def _charged(node: nodes.Expr, constants: int = 0) -> nodes.Expr:
+    """An expression that is charged when it is written, with the characters of constants beside it."""
+    arguments: list[nodes.Expr] = [nodes.Const(constants, lineno=node.lineno)] if constants else []
+    return nodes.Filter(node, WRITTEN, arguments, [], None, None, lineno=node.lineno)
+
+
+def _charged_output(parts: list[nodes.Expr]) -> list[nodes.Expr]:
+    """The parts of an output; its constants are charged together with the first expression, or the first of them."""
+    expressions = [part for part in parts if not isinstance(part, nodes.TemplateData)]
+    first = (expressions or parts)[0]
+    constants = sum(1 + len(part.data) for part in parts if isinstance(part, nodes.TemplateData) and part is not first)
+    return [
+        part
+        if isinstance(part, nodes.TemplateData) and part is not first
+        else _charged(part, constants if part is first else 0)
+        for part in parts
+    ]
 
 
 @pass_context
-def _written(context: Context, value: Any) -> Any:
-    _measure(value)
+def _written(context: Context, value: Any, constants: int = 0) -> Any:
+    if type(constants) is not int or constants < 0:  # map() takes a filter's name as a text, and any arguments
+        raise TemplateRuntimeError("a template cannot extend its allowance")
+    if type(value) is str:
+        _allowance.get().charge(1 + len(value) + constants)
+    else:
+        _allowance.get().charge(constants)
+        _measure(value)
     return value
 
 

@@ -4,8 +4,7 @@ The text is that of transformers' apply_chat_template, so a student sees the sam
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, NoReturn
 import jinja2
 from jinja2 import Template
 
-from understudy.data.chat_sandbox import ClockRead, allowance, bounded_environment, bounded_syntax
+from understudy.data.chat_sandbox import Allowance, ClockRead, bounded_environment, bounded_syntax
 from understudy.data.tokenizer import CONFIG, SPECIAL, TEMPLATE, content, json_of, text_of
 from understudy.errors import InputError, printable
 from understudy.recipe.data import Tokenizer as Settings
@@ -25,6 +24,8 @@ LONGEST = 256 * 2**10
 """Maximum characters of a template."""
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 """The mark around an answer, as transformers looks for it."""
+PLAIN = {"role", "content"}
+"""The keys of a message that is passed on to a template as it is."""
 RAISED: tuple[type[Exception], ...] = (
     jinja2.TemplateError,
     ArithmeticError,
@@ -102,7 +103,7 @@ class ChatTemplate:
             TemplateRefuses: the template refuses this conversation.
             InputError: the template is damaged, reads the clock, or computes without end.
         """
-        with _explained(), allowance():
+        with _Explained(), Allowance():
             text = _compiled(self.text).render(self._variables(messages, add_generation_prompt))
         return _valid(text)
 
@@ -114,7 +115,7 @@ class ChatTemplate:
         """
         blocks: list[str] = []
         spans: list[tuple[int, int]] = []
-        with _explained(), allowance():
+        with _Explained(), Allowance():
             template = _compiled(self.text)
             tracked: Any = template.environment
             with tracked.activate_tracker(blocks, spans):
@@ -123,11 +124,14 @@ class ChatTemplate:
         return _valid("".join(blocks)), spans
 
     def _variables(self, messages: Sequence[Message], add_generation_prompt: bool) -> dict[str, Any]:
-        from transformers.utils.chat_template_utils import _alias_reasoning_fields
+        turns = list(messages)
+        if not all(type(turn) is dict and turn.keys() == PLAIN and None not in turn.values() for turn in turns):
+            from transformers.utils.chat_template_utils import _alias_reasoning_fields
 
-        turns = [{key: value for key, value in message.items() if value is not None} for message in messages]
+            turns = [{key: value for key, value in message.items() if value is not None} for message in turns]
+            turns = _alias_reasoning_fields(turns)
         return {
-            "messages": _alias_reasoning_fields(turns),
+            "messages": turns,
             "tools": None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
@@ -150,16 +154,20 @@ def _compiled(text: str) -> Template:
     if len(text) > LONGEST:
         raise ValueError(f"it has {len(text):,} characters, more than {LONGEST:,}")
     environment = bounded_environment()
-    return environment.from_string(bounded_syntax(environment, text))
+    template = environment.from_string(bounded_syntax(environment, text))
+    template.globals = dict(template.globals)  # each rendering copies them, a ChainMap three times as slowly
+    return template
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
+class _Explained:
     """Turn exceptions of templates into errors that name the line."""
-    try:
-        yield
-    except RAISED as error:
-        _explain(error)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, RAISED):
+            _explain(error)
 
 
 def _explain(error: BaseException) -> NoReturn:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from understudy.data.added_tokens import Boundary, Delimiters, TokenTexts
 from understudy.data.chat_template import ChatTemplate, Message
 from understudy.errors import InputError, printable
 
@@ -41,44 +42,63 @@ class Turn(NamedTuple):
     """The special token ids[stop], which ends the answer."""
 
 
+class ChatTokens:
+    """A tokenizer of a chat template, and its added tokens, in a form that serves all conversations.
+
+    Args:
+        template: the chat template.
+        tokenizer: from chat_tokenizer().
+    """
+
+    def __init__(self, template: ChatTemplate, tokenizer: Any) -> None:
+        assert not tokenizer.encode_special_tokens
+        self.template, self.tokenizer = template, tokenizer
+        added = tokenizer.get_added_tokens_decoder().values()
+        named = {text for text in template.special_tokens.values() if tokenizer.token_to_id(text) is not None}
+        self.special = TokenTexts({token.content for token in added if token.special} | named)
+        """The texts of special tokens, and of those that the template has by name."""
+        self.added = TokenTexts({token.content for token in added})
+        """A tokenizer finds added tokens in a text before it splits the rest."""
+        self.delimiters = Delimiters(tokenizer)
+
+
 class Rendered:
     """A conversation, its text and tokens, and the spans of characters that the template marks."""
 
     def __init__(
         self,
-        template: ChatTemplate,
-        tokenizer: Any,
+        tokens: ChatTokens,
         messages: Sequence[Message],
         text: str,
-        ids: list[int],
         spans: list[tuple[int, int]] | None,
+        ids: list[int],
         *,
         needs_end: bool,
     ) -> None:
-        self.template, self.tokenizer, self.messages = template, tokenizer, messages
+        self.tokens, self.messages = tokens, messages
         self.text, self.ids, self.spans = text, ids, spans
         self.needs_end = needs_end
+        """Whether an answer without a token that ends it is an error."""
+        self.answers: dict[tuple[int, int, str], Turn] = {}
+        """Proved answers, by the index of their message, where they begin, and the text up to this turn."""
+        self._beginnings = {len(messages) - 1: text}
 
     @cached_property
-    def added(self) -> dict[int, Any]:
-        """The added tokens by id; a tokenizer finds them in a text before it splits the rest."""
-        return dict(self.tokenizer.get_added_tokens_decoder())
+    def boundaries(self) -> list[Boundary]:
+        """The delimiters in the text."""
+        return self.tokens.delimiters.boundaries(self.text, self.ids)
 
-    def special_texts(self) -> set[str]:
-        """The texts of special tokens, and of those that the template has by name."""
-        special = {token.content for token in self.added.values() if token.special}
-        named = {text for text in self.template.special_tokens.values() if self.tokenizer.token_to_id(text) is not None}
-        return special | named
-
-    def check_texts(self, special: set[str]) -> None:
+    def check_texts(self, special: TokenTexts) -> None:
         """Reject messages that have the text of a special token.
 
         Raises:
             SpecialTokenInText: one has.
         """
+        if not special.first("\0".join(text for message in self.messages for text in _texts(message))):
+            return
         for index, message in enumerate(self.messages):
             for text in _texts(message):
-                if match := next((token for token in sorted(special) if token.strip() and token in text), None):
+                if match := next((token for token in special.texts if token in text), None):
                     raise SpecialTokenInText(
                         f"turn {index + 1}: its text has the special token {quoted(match)}, which would end the turn. "
                         "Leave the conversation out, or remove the token."
@@ -86,11 +106,14 @@ class Rendered:
 
     def upto(self, index: int) -> str:
         """The text of the conversation up to a turn."""
-        return self.template.render(self.messages[: index + 1], add_generation_prompt=False)
+        if index not in self._beginnings:
+            beginning = self.messages[: index + 1]
+            self._beginnings[index] = self.tokens.template.render(beginning, add_generation_prompt=False)
+        return self._beginnings[index]
 
     def decoded(self, turn: Turn) -> str:
         """The text of a turn's tokens."""
-        return str(self.tokenizer.decode(self.ids[turn.start : turn.stop], skip_special_tokens=False))
+        return str(self.tokens.tokenizer.decode(self.ids[turn.start : turn.stop], skip_special_tokens=False))
 
 
 def prompted_turn(rendered: Rendered, index: int) -> Turn:
@@ -101,7 +124,7 @@ def prompted_turn(rendered: Rendered, index: int) -> Turn:
     """
     if index == 0:
         raise Unproved("turn 1 is the assistant's, and no prompt comes before it. Leave the turn out.")
-    prompt = rendered.template.render(rendered.messages[:index], add_generation_prompt=True)
+    prompt = rendered.tokens.template.render(rendered.messages[:index], add_generation_prompt=True)
     if not rendered.text.startswith(prompt):
         raise _changed(rendered, index, prompt)
     upto = rendered.upto(index)
@@ -135,8 +158,13 @@ def _texts(message: object) -> Iterator[str]:
     """All texts in a message, those in lists and mappings included."""
     if isinstance(message, str):
         yield message
-    elif isinstance(message, Mapping):
-        yield from (text for item in message.items() for part in item for text in _texts(part))
+    elif type(message) is dict or isinstance(message, Mapping):
+        for item in message.items():
+            for part in item:
+                if type(part) is str:
+                    yield part
+                else:
+                    yield from _texts(part)
     elif isinstance(message, list | tuple):
         yield from (text for value in message for text in _texts(value))
 
@@ -162,6 +190,13 @@ def _answer(rendered: Rendered, index: int, start: int, upto: str) -> Turn:
         start: in characters.
         upto: the text up to this turn; only in it the answer's end is looked for.
     """
+    key = index, start, upto
+    if key not in rendered.answers:
+        rendered.answers[key] = _proved(rendered, index, start, upto)
+    return rendered.answers[key]
+
+
+def _proved(rendered: Rendered, index: int, start: int, upto: str) -> Turn:
     place, token = _end(rendered, upto, start)
     if not _is_answer(upto[start:place], rendered.messages[index]):
         raise _other_words(index, upto[start:])
@@ -172,14 +207,14 @@ def _answer(rendered: Rendered, index: int, start: int, upto: str) -> Turn:
             f"turn {index + 1}: the chat template writes no special token after an answer, so a student would never "
             "learn to stop. Give a template that ends answers."
         )
-    ids, first = rendered.ids, _tokens(rendered, index, upto[:start])
+    ids, first = rendered.ids, _tokens(rendered, index, start)
     if token:
-        end = rendered.tokenizer.token_to_id(token)
+        end = rendered.tokens.tokenizer.token_to_id(token)
         if end not in ids[first:]:
             raise _crosses(index, upto[start:place] + token)
         turn = Turn(index, first, ids.index(end, first), end)
     else:
-        turn = Turn(index, first, _tokens(rendered, index, upto[:place]), None)
+        turn = Turn(index, first, _tokens(rendered, index, place), None)
     if _composed(rendered.decoded(turn)) != _composed(upto[start:place]):
         raise Unproved(
             f"turn {index + 1}: the tokens of {quoted(upto[start:place])} decode to {quoted(rendered.decoded(turn))}. "
@@ -198,19 +233,24 @@ def _end(rendered: Rendered, upto: str, start: int) -> tuple[int, str]:
 
     Without one, it is the place after the last character that is not white space, and no text.
     """
-    special = rendered.special_texts()
-    for texts in (special, {token.content for token in rendered.added.values()}):
-        places = ((upto.find(text, start), text) for text in texts if text.strip())
-        found = sorted((place, -len(text), text) for place, text in places if place >= 0)
-        for place, _, text in found[:1] if texts is special else found:
-            rest = upto[place + len(text) :]
-            for other in special:
-                rest = rest.replace(other, "")
-            if not rest.strip():
+    special = rendered.tokens.special
+    if first := special.first(upto, start):
+        if _is_blank(upto[first[0] + len(first[1]) :], special):
+            return first
+    else:
+        places = ((upto.find(text, start), text) for text in rendered.tokens.added.texts)
+        for place, _, text in sorted((place, -len(text), text) for place, text in places if place >= 0):
+            if _is_blank(upto[place + len(text) :], special):
                 return place, text
-        if found and texts is special:
-            break
     return start + len(upto[start:].rstrip()), ""
+
+
+def _is_blank(text: str, special: TokenTexts) -> bool:
+    """Whether a text is white space and special tokens alone."""
+    if text.strip():
+        for token in special.texts:
+            text = text.replace(token, "")
+    return not text.strip()
 
 
 def _is_answer(text: str, message: Message) -> bool:
@@ -231,16 +271,16 @@ def _split(text: str) -> tuple[str, str]:
     return ("", text.strip()) if match is None else (match[1].strip(), text[match.end() :].strip())
 
 
-def _tokens(rendered: Rendered, index: int, text: str) -> int:
-    """The number of tokens of the conversation that are a beginning of its text.
+def _tokens(rendered: Rendered, index: int, stop: int) -> int:
+    """The number of tokens of the conversation up to a character.
 
     Raises:
-        CrossesBoundary: a token has characters on both sides of that beginning's end.
+        CrossesBoundary: a token has characters on both sides of it.
     """
-    ids = rendered.tokenizer.encode(text, add_special_tokens=False).ids
-    if rendered.ids[: len(ids)] != ids:
-        raise _crosses(index, text[-QUOTED // 2 :])
-    return len(ids)
+    count = rendered.tokens.delimiters.tokens_before(stop, rendered.text, rendered.ids, rendered.boundaries)
+    if count is None:
+        raise _crosses(index, rendered.text[max(stop - QUOTED // 2, 0) : stop])
+    return count
 
 
 def _crosses(index: int, text: str) -> CrossesBoundary:

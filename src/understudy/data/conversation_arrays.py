@@ -8,7 +8,8 @@ tokens, so that the index of an example stays that of its record.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from understudy.data.chat_mask import CrossesBoundary, SpecialTokenInText, cut, encode
+from understudy.data.chat_mask import ChatEncoder, CrossesBoundary, Rendered, SpecialTokenInText, Text
 from understudy.data.chat_template import ChatTemplate, Message
 from understudy.data.chat_turn import quoted
 from understudy.data.conversations import Turn, messages
@@ -41,6 +43,11 @@ class ChatTokenizer:
     settings: Chat
     length: int
     """The most tokens that a sequence of inputs has."""
+
+    @cached_property
+    def encoder(self) -> ChatEncoder:
+        """Conversations as tokens, and which of them are learned."""
+        return ChatEncoder(self.template, self.tokenizer, self.settings.loss_on, self.settings.train_on_eos)
 
     @cached_property
     def special(self) -> frozenset[int]:
@@ -71,6 +78,8 @@ class _Encoded(NamedTuple):
     """Where the last answer begins and ends."""
 
 
+PORTION = 2**22
+"""Bytes of conversations after which no further one is encoded at the same time."""
 ANSWERS = ("answer_begins", "answer_ends")
 CUT, TOO_LONG, SPECIAL, CROSSES = "cut", "too long", "special", "crosses"
 
@@ -84,12 +93,10 @@ def write(batches: Iterator[list[Content]], chat: ChatTokenizer, folder: Path) -
     """
     remarks, ends = Counter[str](), Counter[int | None]()
     with _Arrays(folder, chat.tokenizer.get_vocab_size()) as arrays:
-        for batch in batches:
-            for record in batch:
-                encoded = _encoded(messages(record.content), chat)
-                arrays.append(record.split, encoded)
-                remarks[encoded.remark] += 1
-                ends[encoded.end] += bool(encoded.ids)
+        for batch, conversations in _encoded_batches(batches, chat):
+            arrays.append(batch, conversations)
+            remarks.update(encoded.remark for encoded in conversations)
+            ends.update(encoded.end for encoded in conversations if encoded.ids)
     notes = _notes(remarks, chat.length)
     if empty := [split for split in SPLITS if arrays.records[split] and not arrays.tokens[split]]:
         raise InputError("\n".join(f"data.chat: nothing is left of the {empty[0]} split: {note}" for note in notes))
@@ -115,30 +122,94 @@ class _Arrays(ExitStack):
         for split in SPLITS:
             self._files[split, "offsets"].append(np.array([0]))
 
-    def append(self, split: Split, encoded: _Encoded) -> None:
-        """Add a conversation to a split."""
-        self.records[split] += 1
-        self.tokens[split] += len(encoded.ids)
-        self._files[split, "tokens"].append(np.array(encoded.ids, np.int64))
-        self._files[split, "learned"].append(np.array(encoded.learned, np.bool_))
-        self._files[split, "offsets"].append(np.array([self.tokens[split]]))
-        self._files[split, "bytes"].append(np.array([encoded.size]))
-        for name, place in zip(ANSWERS, encoded.answer, strict=True):
-            self._files[split, name].append(np.array([place]))
+    def append(self, batch: Sequence[Content], conversations: Sequence[_Encoded]) -> None:
+        """Add conversations, each to its record's split."""
+        for split in SPLITS:
+            added = [encoded for row, encoded in zip(batch, conversations, strict=True) if row.split == split]
+            ends = self.tokens[split] + np.cumsum([0, *(len(encoded.ids) for encoded in added)])
+            self.records[split] += len(added)
+            self.tokens[split] = int(ends[-1])
+            self._append(split, "tokens", np.int64, [id_ for encoded in added for id_ in encoded.ids])
+            self._append(split, "learned", np.bool_, [learned for encoded in added for learned in encoded.learned])
+            self._append(split, "offsets", np.int64, ends[1:])
+            self._append(split, "bytes", np.int64, [encoded.size for encoded in added])
+            for part, name in enumerate(ANSWERS):
+                self._append(split, name, np.int64, [encoded.answer[part] for encoded in added])
+
+    def _append(self, split: Split, name: str, kind: DTypeLike, values: Any) -> None:
+        self._files[split, name].append(np.array(values, kind))
 
 
-def _encoded(turns: list[Turn], chat: ChatTokenizer) -> _Encoded:
+_Batch = tuple[list[Content], list[list[Turn]], list[Text | InputError], "Future[list[list[int]]]"]
+
+
+def _encoded_batches(
+    batches: Iterable[list[Content]], chat: ChatTokenizer
+) -> Iterator[tuple[list[Content], list[_Encoded]]]:
+    """Each batch with its conversations; the next one's texts are encoded while this one's tokens are proved."""
+    with ThreadPoolExecutor(1) as thread:
+        previous: _Batch | None = None
+        for batch in _portions(batches):
+            conversations = [messages(record.content) for record in batch]
+            texts = [_text(turns, chat) for turns in conversations]
+            valid = [text.text for text in texts if isinstance(text, Text)]
+            following = batch, conversations, texts, thread.submit(chat.encoder.ids, valid)
+            if previous:
+                yield previous[0], _proved(*previous[1:], chat)
+            previous = following
+        if previous:
+            yield previous[0], _proved(*previous[1:], chat)
+
+
+def _portions(batches: Iterable[list[Content]]) -> Iterator[list[Content]]:
+    """Batches that end after PORTION bytes: a token takes a hundred times its bytes while it is encoded."""
+    for batch in batches:
+        portion, size = list[Content](), 0
+        for record in batch:
+            portion.append(record)
+            size += len(record.content)
+            if size >= PORTION:
+                yield portion
+                portion, size = [], 0
+        if portion:
+            yield portion
+
+
+def _text(turns: list[Turn], chat: ChatTokenizer) -> Text | InputError:
+    """The text of a conversation, or why it has none, to be raised in the order of the conversations."""
+    try:
+        return chat.encoder.text(turns)
+    except InputError as error:
+        return error
+
+
+def _proved(
+    conversations: list[list[Turn]],
+    texts: list[Text | InputError],
+    encoding: "Future[list[list[int]]]",
+    chat: ChatTokenizer,
+) -> list[_Encoded]:
+    ids = iter(encoding.result())
+    return [
+        _encoded(turns, text if isinstance(text, InputError) else chat.encoder.encoded(turns, text, next(ids)), chat)
+        for turns, text in zip(conversations, texts, strict=True)
+    ]
+
+
+def _encoded(turns: list[Turn], rendered: Rendered | InputError, chat: ChatTokenizer) -> _Encoded:
     """A conversation, cut to the length of a sequence.
 
     Raises:
         InputError: the template fails, or it is not proved which tokens are learned.
     """
-    settings = chat.settings
     try:
-        kept = cut(chat.template, chat.tokenizer, turns, chat.length + 1)
-        if kept is None:
+        if isinstance(rendered, InputError):
+            raise rendered
+        beginning = chat.encoder.cut(rendered, chat.length + 1)
+        if beginning is None:
             return _left_out(TOO_LONG)
-        ids, learned, end, answer = encode(chat.template, chat.tokenizer, kept, settings.loss_on, settings.train_on_eos)
+        ids, learned, end, answer = chat.encoder.masked(beginning)
+        kept = beginning.messages
         if _special(chat, ids) != special_tokens(chat, tuple(turn["role"] for turn in kept)):
             return _left_out(SPECIAL)  # made of several texts, or by the tokenizer's normalisation
     except SpecialTokenInText:
@@ -148,7 +219,7 @@ def _encoded(turns: list[Turn], chat: ChatTokenizer) -> _Encoded:
     except InputError as error:
         begin = next(turn["content"] for turn in turns if turn["role"] == "user")
         raise InputError(f"data.chat: in the conversation that begins with {quoted(begin)}: {error}") from error
-    size = learned_bytes(kept, settings.loss_on)
+    size = learned_bytes(kept, chat.settings.loss_on)
     return _Encoded(ids, learned, end, size, CUT if len(kept) < len(turns) else "", answer)
 
 

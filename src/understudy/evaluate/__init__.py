@@ -10,6 +10,7 @@ answers     one model's results, which are cached for all runs
 latency     all models timed in turn
 trivial     the trivial predictor, which ignores the example
 measure     the evaluate step: writes measures.json and per_example.npz
+benchmark   the benchmark step: scores on tasks of lm-eval (benchmark_tasks, _model, _scores)
 contents    the types of measures.json and verdict.json
 gate        the gate step: the verdict, rule by rule
 quality     the rules about quality: against models, the trivial predictor, a minimum

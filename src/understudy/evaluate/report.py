@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from understudy.errors import printable
 from understudy.evaluate.answer_scores import Unmeasured
+from understudy.evaluate.benchmark_scores import Benchmarks, Score, rows
 from understudy.evaluate.cautions import meaning
 from understudy.evaluate.completions import Completed
 from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered, RuleOutcome, Verdict
@@ -85,6 +86,7 @@ def write(
     completions: Sequence[Completed] = (),
     answers: Sequence[WorstAnswer] = (),
     learned: Sequence[Sequence[tuple[str, bool]]] = (),
+    benchmarks: Benchmarks | None = None,
 ) -> None:
     """Write report.html, and its plots as plots/*.png. The same arguments give the same bytes.
 
@@ -102,6 +104,7 @@ def write(
         completions: the models' completions of documents.
         answers: the student's worst generated answers.
         learned: parts of training examples, and whether each is learned.
+        benchmarks: the content of benchmarks.json, if the recipe names tasks of lm-eval.
     """
     compared_roles = _compared_roles(measures, per_example)
     bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *compared_roles]))
@@ -128,6 +131,8 @@ def write(
         completions=completions,
         answers=answers,
         learned=learned,
+        benchmarks=benchmarks,
+        benchmark_rows=list(rows(benchmarks, list(benchmarks["models"]))) if benchmarks else [],
         mistakes=mistakes(measures["confusion"]),
         widest=WIDEST,
     )
@@ -205,7 +210,13 @@ def _template() -> Template:
     environment.globals.update(shade=_shade)
     environment.filters["part"] = _part
     environment.filters.update(
-        short=_short, si=si, ms=_milliseconds, three_digits=three_digits, threshold=_threshold, observed=_observed
+        score=_score,
+        short=_short,
+        si=si,
+        ms=_milliseconds,
+        three_digits=three_digits,
+        threshold=_threshold,
+        observed=_observed,
     )
     return environment.get_template("report.html.j2")
 
@@ -213,6 +224,14 @@ def _template() -> Template:
 def _short(text: str) -> str:
     """A label, shortened to leave room for others."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _score(score: Score) -> str:
+    """A score of lm-eval with its standard error."""
+    if score["value"] is None:
+        return "not measured"
+    stderr = "" if score["stderr"] is None else f" ± {three_digits(score['stderr'])}"
+    return f"{three_digits(score['value'])}{stderr}"
 
 
 def _shade(share: float, right: bool) -> str:

@@ -1,9 +1,9 @@
 """The recipe, which defines a run: its sections, its rules, and its YAML."""
 
 from understudy.recipe.data import Data, Image, Text
-from understudy.recipe.evaluation import Evaluate, EvaluatePrecision, Gate, Generation
+from understudy.recipe.evaluation import Evaluate, EvaluatePrecision, Gate, Generation, LmEval
 from understudy.recipe.lora import Lora
-from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel, SavedModel
+from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel, SavedLogits, SavedModel
 from understudy.recipe.objectives import Objectives, ObjectiveSection
 from understudy.recipe.roles import Candidate
 from understudy.recipe.schema import (
@@ -51,6 +51,7 @@ __all__ = [
     "Image",
     "JobResources",
     "Learner",
+    "LmEval",
     "Lora",
     "MetricName",
     "Model",
@@ -64,6 +65,7 @@ __all__ = [
     "Recompute",
     "Resources",
     "SavedLayers",
+    "SavedLogits",
     "SavedModel",
     "Schedule",
     "Section",

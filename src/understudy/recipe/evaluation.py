@@ -11,6 +11,8 @@ from understudy.recipe.tasks import MetricName
 EvaluatePrecision = Literal["fp32", "bf16"]
 GENERATED: frozenset[MetricName] = frozenset({"exact_match", "f1", "rouge_l", "chrf", "agreement"})
 """The metrics of generated answers."""
+BENCHMARK = r"^\w[\w.-]{0,99}$"
+"""Names of lm-eval's tasks, which become names of metrics in MLflow."""
 
 
 class Latency(Section):
@@ -29,6 +31,24 @@ class Generation(Section):
     """The most tokens of an answer."""
 
 
+class LmEval(Section):
+    """Tasks of lm-eval (EleutherAI's lm-evaluation-harness) on local files, besides the test split."""
+
+    tasks: Annotated[tuple[Annotated[str, Field(pattern=BENCHMARK)], ...], Field(min_length=1)]
+    """Their names, as the key `task` of their YAML files says."""
+    include: str
+    """The folder of the YAML files. A relative path starts at the recipe's folder."""
+    num_fewshot: Annotated[int, Field(ge=0)] | None = None
+    """Solved examples before each question. Default: as the task says. A task that says 0 keeps it, as in lm-eval."""
+    limit: Positive | None = None
+    """The most documents of each task. Default: all."""
+    batch_size: BatchSize = 16
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Evaluate(Section):
     """Measurements on the test split."""
 
@@ -40,6 +60,8 @@ class Evaluate(Section):
     contains it. A shorter stride gives more context, and takes longer. Default: the sequence length."""
     generation: Generation | None = None
     """For chat: limits of the generated answers. Default: those of Generation."""
+    lm_eval: Annotated[LmEval | None, Field(exclude_if=_is_none)] = None
+    """For language models: tasks of lm-eval. Left out of a dump without it: recipes from before it keep their keys."""
     latency: Latency = Latency()
     precision: EvaluatePrecision = "fp32"
     """Precision of all models when they are measured and timed, and of the registered version when it is loaded."""

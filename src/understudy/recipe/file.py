@@ -24,6 +24,7 @@ from understudy.recipe.yaml import KeyPath, Value, Values
 DATA = ("data", "source", "path")
 MODEL = ("model", "pretrained")
 TEMPLATE = ("data", "chat", "template")
+BENCHMARKS = ("evaluate", "lm_eval", "include")
 TOKENIZER = ("data", "text", "tokenizer", "pretrained")
 
 SECTIONS = frozenset(field.alias or name for name, field in Recipe.model_fields.items())
@@ -189,6 +190,7 @@ def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
     paths = {
         DATA,
         TEMPLATE,
+        BENCHMARKS,
         *(("data_sets", name, *DATA[1:]) for name in (data_sets if isinstance(data_sets, dict) else ())),
     }
     for path in (*paths, TOKENIZER, (TEACHER, *MODEL), (STUDENT, *MODEL), *named):

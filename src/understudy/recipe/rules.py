@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe import learners
+from understudy.recipe import learners, logit_rules
 from understudy.recipe.evaluation import GENERATED, Evaluate
 from understudy.recipe.key_path import Conflict, KeyPath
 from understudy.recipe.learners import Training, to_key_path, trainings
@@ -42,6 +42,8 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
         yield from _lora((*key_path, "lora"), train, training.learner)
         if not learner_conflicts:
             yield from _beside_teachers(recipe, training)
+    if not learner_conflicts:
+        yield from logit_rules.conflicts(recipe)
     yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
     if recipe.candidate == "control" and not recipe.student.control:
         yield ("register", "control"), "no control is trained; set student.control to true, or leave this out"
@@ -65,7 +67,7 @@ def _of_other_tasks(recipe: Recipe) -> Iterator[Conflict]:
 def specific(recipe: Recipe) -> Iterator[tuple[str, KeyPath]]:
     """The settings in a recipe that only some tasks have: the name in the tasks' SETTINGS, and the path."""
     named = [("data", name) for name in ("image", "text", "chat") if getattr(recipe.data, name)]
-    named += [("evaluate", name) for name in ("stride", "generation") if getattr(recipe.evaluate, name)]
+    named += [("evaluate", name) for name in ("stride", "generation", "lm_eval") if getattr(recipe.evaluate, name)]
     yield from ((".".join(path), path) for path in named)
     if recipe.takes("data.text") and recipe.text.packing != "wrapped":
         yield "data.text.packing", ("data", "text", "packing")
@@ -224,5 +226,10 @@ def _measuring(evaluate: Evaluate, resources: Resources) -> Iterator[Conflict]:
     except ValueError as error:
         yield path, str(error)
         return
+    if evaluate.lm_eval and chosen.shards:
+        yield (
+            ("evaluate", "lm_eval"),
+            "takes whole models in one process; set evaluate.strategy to ddp, or remove it",
+        )
     if chosen.world_size > chosen.readers or chosen.zero_stage < 3:
         yield path, "models are measured whole or in shards; use ddp, fsdp, hsdp, or {dp_replicate, dp_shard}"

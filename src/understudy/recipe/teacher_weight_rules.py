@@ -4,8 +4,14 @@ from collections.abc import Iterator, Mapping
 
 from understudy.recipe.key_path import Conflict
 from understudy.recipe.learners import teacher_objectives
+from understudy.recipe.logits import Sampled
 from understudy.recipe.objectives import EnsembleObjective
 from understudy.recipe.schema import Recipe
+
+NOT_OF_SAMPLES = (
+    "{} weighs teachers by probabilities that a sample does not show, and the logits of {} are cached as one; cache "
+    "the top_k or a nucleus, or give each teacher a number"
+)
 
 
 def teacher_weight_conflicts(recipe: Recipe) -> Iterator[Conflict]:
@@ -22,7 +28,13 @@ def teacher_weight_conflicts(recipe: Recipe) -> Iterator[Conflict]:
                 "label compares teachers with the label, and a mixed image has two; leave augment.mixup out, or take "
                 "confidence"
             )
+        if isinstance(weights, str):
+            reasons += [NOT_OF_SAMPLES.format(weights, name) for name in names if _is_sampled(recipe, name)]
         yield from (((*key_path, "teacher_weights"), why) for why in reasons)
+
+
+def _is_sampled(recipe: Recipe, name: str) -> bool:
+    return isinstance(recipe.logit_cache(name), Sampled)
 
 
 def _numbers(weights: Mapping[str, float], names: tuple[str, ...]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from understudy.evaluate.benchmark_scores import CONTENTS, figures
 from understudy.recipe import Recipe
 from understudy.recipe.file import completed
 from understudy.recipe.learners import paths_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -> None:
     """Log the nested runs: parameters, complete curves, and final measures."""
-    measured, recipe = submission.measured, submission.recipe
+    measured, recipe, benchmarked = submission.measured, submission.recipe, submission.benchmarked
     for role, folder in submission.models.items():
         step = submission.steps[role]
         run_id = recorder.open(server, step)
@@ -40,8 +41,9 @@ def log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) ->
         unlogged = [unreported(point) if point["step"] in logged_steps else point for point in points]
         send(server, run_id, recipe.task, unlogged)
         send_profile(server, run_id, recorder.run, step)
-        figures = evidence.metrics(measured["models"][role])
-        _log_figures(server, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
+        values = evidence.metrics(measured["models"][role])
+        values |= figures(benchmarked["models"][role]) if benchmarked else {}
+        _log_figures(server, run_id, values, submission, {DIGEST: measured["models"][role]["digest"]})
         server.end(run_id, "FINISHED")
     run_id = recorder.open(server, submission.steps["measures"])
     log_params(server, run_id, {**recipe.evaluate.model_dump(mode="json"), "hardware": measured["hardware"]})
@@ -65,9 +67,14 @@ def log_parent(server: OverMlflow, parent: str, submission: Submission) -> None:
     failed = [rule["rule"] for rule in submission.judged["rules"] if not rule["passed"]]
     tags |= {REJECTED_BY: ", ".join(failed)} if failed else {}
     server.link_dataset(parent, _dataset(submission), "training")
-    figures = evidence.all_metrics(submission.measured) | evidence.recovered_share(submission.judged)
-    _log_figures(server, parent, figures, submission, tags)
+    values = evidence.all_metrics(submission.measured) | evidence.recovered_share(submission.judged)
+    if benchmarked := submission.benchmarked:
+        of_models = {role: figures(scores) for role, scores in benchmarked["models"].items()}
+        values |= {f"{role}.{name}": value for role, scores in of_models.items() for name, value in scores.items()}
+    _log_figures(server, parent, values, submission, tags)
     client = server.client
+    if submission.benchmarks:
+        client.log_artifact(parent, str(submission.benchmarks / CONTENTS))
     client.log_artifact(parent, str(submission.measures / "measures.json"))
     client.log_text(parent, dump(completed(submission.recipe).model_dump(mode="json", by_alias=True)), "recipe.yaml")
     for name in ("verdict.json", "report.html"):

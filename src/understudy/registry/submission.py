@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy.evaluate.benchmark_scores import CONTENTS, Benchmarks
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.recipe import Recipe
 
@@ -30,12 +31,22 @@ class Submission:
     """The folder of the examples object."""
     lineage: Mapping[str, str]
     """Tags without their prefix: teacher, examples, records, recipe, revision, version."""
+    benchmarks: Path | None = None
+    """The folder of the scores on lm-eval's tasks, if the recipe names some."""
 
     @property
     def measured(self) -> Measures:
         """The content of measures.json."""
         measures: Measures = json.loads((self.measures / "measures.json").read_text())
         return measures
+
+    @property
+    def benchmarked(self) -> Benchmarks | None:
+        """The content of benchmarks.json."""
+        if self.benchmarks is None:
+            return None
+        benchmarks: Benchmarks = json.loads((self.benchmarks / CONTENTS).read_text())
+        return benchmarks
 
     @property
     def judged(self) -> Verdict:

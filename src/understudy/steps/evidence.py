@@ -31,12 +31,13 @@ def reported_recipe(recipe: Recipe) -> Mapping[str, object]:
     packing: Any = {"text": {"packing"} if recipe.text.packing == "wrapped" else set()}
     if not recipe.takes("data.chat"):
         packing["chat"] = True
+    generation: Any = {} if recipe.takes("evaluate.generation") else {"generation": True}
     return completed(recipe).model_dump(
         mode="json",
         by_alias=True,
         exclude={
             "data": packing,
-            "evaluate": set() if recipe.takes("evaluate.generation") else {"generation"},
+            "evaluate": {"lm_eval": {"include"}, **generation},
             "resources": True,
             "register_": True,
             "teacher": checkpoints,

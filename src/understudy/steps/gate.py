@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from understudy import __version__
 from understudy.data.card import BUILT_IN, card
 from understudy.errors import UnderstudyError
-from understudy.graph import EXAMPLES, MEASURES, RECORDS, Node, trainings
+from understudy.graph import BENCHMARKS, EXAMPLES, MEASURES, RECORDS, Node, trainings
 from understudy.recipe import Recipe
 from understudy.recipe.tasks import load
 from understudy.revision import commit
@@ -25,6 +25,7 @@ from understudy.store.files import canonical, read_json, sha256, write_json
 from understudy.store.judged import Judged
 
 if TYPE_CHECKING:
+    from understudy.evaluate.benchmark_scores import Benchmarks
     from understudy.evaluate.contents import Origin
     from understudy.evaluate.gate import Circumstances
 
@@ -116,7 +117,19 @@ def _gate(work: Work) -> None:
         completed(work.input(EXAMPLES), per_example, work.recipe.generation),
         worst_answers(work.input(EXAMPLES), work.input(RECORDS), per_example, work.recipe.generation),
         evaluated_task(work.recipe.task).learned(work.input(EXAMPLES)),
+        _benchmarks(work, teacher),
     )
+
+
+def _benchmarks(work: Work, teacher: str) -> "Benchmarks | None":
+    """The scores on lm-eval's tasks, if there are any; `teacher` has the role of the teacher."""
+    from understudy.evaluate.benchmark_scores import CONTENTS
+    from understudy.evaluate.reference import renamed_roles
+
+    if BENCHMARKS not in work.inputs:
+        return None
+    scores: Benchmarks = read_json(work.input(BENCHMARKS) / CONTENTS)
+    return {**scores, "models": renamed_roles(scores["models"], teacher)}
 
 
 def _circumstances(work: Work, histories: Mapping[str, list[dict[str, float]]], teacher: str) -> "Circumstances":
@@ -217,7 +230,18 @@ def step(node: Node) -> Step:
             "understudy.data.card",
             "understudy.data.records",
         ),
-        functions=(_gate, _circumstances, _foreign, _of_labels, _origin, reported_recipe, lineage, roles, trained),
+        functions=(
+            _gate,
+            _benchmarks,
+            _circumstances,
+            _foreign,
+            _of_labels,
+            _origin,
+            reported_recipe,
+            lineage,
+            roles,
+            trained,
+        ),
         section=_section,
         inputs=node.inputs,
         outside=_around,

@@ -24,6 +24,7 @@ from understudy.recipe import ArchitectureModel, FactoryModel, Model, Pretrained
 from understudy.recipe.key_path import Conflict, conflict_of
 from understudy.recipe.tasks import load
 from understudy.steps import layers
+from understudy.steps.benchmark import tasks_of
 from understudy.steps.pretrained_config import config_conflicts, data_shape
 
 
@@ -71,6 +72,7 @@ class Findings:
 def findings(recipe: Recipe, scope: Here) -> Findings:
     """Check everything that a recipe refers to."""
     all_findings = [*_data(recipe, scope), *_data_sets(recipe, scope), *_tokenizer(recipe, scope)]
+    all_findings += _benchmarks(recipe, scope)
     for section, model in recipe.models.items():
         all_findings += _model(recipe, model, section, scope)
     all_findings += layers.problems(recipe)
@@ -185,6 +187,20 @@ def _tokenizer(recipe: Recipe, scope: Here) -> Iterator[Finding]:
     else:
         if "tokenizer.json" not in [path.name for path in paths]:
             yield tuple(PLACE.split(".")), f"{settings.pretrained} has no tokenizer.json"
+
+
+def _benchmarks(recipe: Recipe, scope: Here) -> Iterator[Finding]:
+    """Check the tasks of lm-eval, and their files."""
+    if recipe.evaluate.lm_eval is None:
+        return
+    if not scope.data:
+        yield Unknown(f"evaluate.lm_eval: {recipe.evaluate.lm_eval.include} has to exist where the run takes place")
+        return
+    try:
+        tasks_of(recipe)
+    except InputError as error:
+        path, why = conflict_of(error)
+        yield (path, why) if path[0] == "evaluate" else (("evaluate", "lm_eval"), str(error))
 
 
 def _model(recipe: Recipe, model: Model, section: str, scope: Here) -> Iterator[Finding]:

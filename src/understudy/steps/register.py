@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from understudy import __version__
-from understudy.graph import EXAMPLES, MEASURES, REGISTRATION, VERDICT, Node, nodes
+from understudy.graph import BENCHMARKS, EXAMPLES, MEASURES, REGISTRATION, VERDICT, Node, nodes
 from understudy.recipe import Recipe
 from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.revision import TRAINING, revision
@@ -75,6 +75,7 @@ def _register(work: Work) -> None:
         steps={node.role: node.name for node in nodes(work.recipe)},
         examples=work.input(EXAMPLES),
         lineage={**_tagged(work), **_provenance(work.recipe)},
+        benchmarks=work.input(BENCHMARKS) if BENCHMARKS in work.inputs else None,
     )
     scored = partial(prove, work) if can_be_proved(work.recipe) else None
     registration = register(work.run, work.tracking_uri, submission, scored)

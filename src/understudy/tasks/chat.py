@@ -33,7 +33,7 @@ METRICS: tuple[str, ...] = (
     *("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"),
     *("exact_match", "f1", "rouge_l", "chrf", "agreement"),
 )
-SETTINGS: frozenset[str] = frozenset({"data.text", "data.chat", "evaluate.generation"})
+SETTINGS: frozenset[str] = frozenset({"data.text", "data.chat", "evaluate.generation", "evaluate.lm_eval"})
 AUTO_MODEL: str = "AutoModelForCausalLM"
 ARCHITECTURES: str = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
 PEFT_TYPE: str | None = "CAUSAL_LM"

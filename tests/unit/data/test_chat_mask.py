@@ -7,14 +7,13 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from tests.unit.data.chat_models import MODELS, plain_tokenizer, template_of, tokenizer_of, transformers_tokenizer
 from understudy.data.chat_mask import (
+    ChatEncoder,
     Conversation,
     CrossesBoundary,
     LossOn,
     SpecialTokenInText,
     Unproved,
     chat_tokenizer,
-    cut,
-    encode,
 )
 from understudy.data.chat_template import CHATML, ChatTemplate, Message, TemplateRefuses
 from understudy.errors import InputError
@@ -49,6 +48,17 @@ OUTCOMES = {  # template: (plain: assistant, last; with thoughts: assistant, las
     "marked": (PROVED, PROVED, PROVED, PROVED),
     "alpaca": (NO_END, NO_END, NO_END, NO_END),
 }
+
+
+def encode(template: ChatTemplate, tokenizer: Any, messages: Chat, loss_on: LossOn, train_on_eos: bool) -> Conversation:
+    encoder = ChatEncoder(template, tokenizer, loss_on, train_on_eos)
+    return encoder.masked(encoder.rendered(messages))
+
+
+def cut(template: ChatTemplate, tokenizer: Any, messages: Chat, length: int) -> Chat | None:
+    encoder = ChatEncoder(template, tokenizer, "assistant", train_on_eos=True)
+    beginning = encoder.cut(encoder.rendered(messages), length)
+    return None if beginning is None else list(beginning.messages)
 
 
 def encoded(name: str, chat: Chat, loss_on: LossOn = "assistant", *, train_on_eos: bool = True) -> Conversation:

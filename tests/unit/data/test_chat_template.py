@@ -121,6 +121,45 @@ def test_a_template_cannot_use_up_memory_or_time(text: str, monkeypatch: pytest.
         ChatTemplate(text).render(CHAT, add_generation_prompt=False)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% set ns = namespace(s='a') %}{% for i in range(99999) %}{% set ns.s = ns.s + 'a' %}{% endfor %}",
+        "{% macro f() %}{% endmacro %}{% for i in range(99999) %}{{ f() }}{% endfor %}",
+    ],
+)
+def test_a_template_cannot_use_up_processor_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_sandbox, "SECONDS", 0.01)
+    monkeypatch.setattr(chat_sandbox, "CHARACTERS", 2**60)
+    with pytest.raises(InputError, match="the template computes for more than"):
+        ChatTemplate(text).render(CHAT, add_generation_prompt=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "{{ '' }}x", "x{{ '' }}", "{{ '' }}{{ '' }}x", "{{ 1 }}x", "{% raw %}x{% endraw %}x"]
+)
+def test_the_constants_of_a_template_are_charged(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_sandbox, "CHARACTERS", 1000)
+    ChatTemplate(text).render(CHAT, add_generation_prompt=False)
+    with pytest.raises(InputError, match="reads and writes more than"):
+        ChatTemplate(text.replace("x", "x" * 1000)).render(CHAT, add_generation_prompt=False)
+
+
+@pytest.mark.parametrize("constants", ["-999", "'nan'|float", "true", "'9'"])
+def test_a_template_cannot_extend_its_allowance(constants: str) -> None:
+    text = f"{{{{ ['a']|map({chat_sandbox.WRITTEN!r}, {constants})|list }}}}"
+    with pytest.raises(InputError, match="cannot extend its allowance"):
+        ChatTemplate(text).render(CHAT, add_generation_prompt=False)
+
+
+def test_the_clock_is_read_every_few_charges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_sandbox, "SECONDS", -1.0)
+    for text in ("{% for i in range(16) %}{% endfor %}", "{{ 'a' * 4096 }}", "{{ 'a' + 'b' * 4096 }}"):
+        with pytest.raises(InputError, match="the template computes for more than"):
+            ChatTemplate(text).render(CHAT, add_generation_prompt=False)
+
+
 def test_a_refusal_of_the_template_has_its_own_error() -> None:
     with pytest.raises(TemplateRefuses, match=r"line 2: it refuses the conversation \(no systems\)"):
         ChatTemplate("a\n{{ raise_exception('no systems') }}").render(CHAT, add_generation_prompt=False)

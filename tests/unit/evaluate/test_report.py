@@ -27,12 +27,12 @@ HISTORY = [{"step": step, "loss": 2.0 / step, "learning_rate": 1e-3, "grad_norm"
 HISTORIES = {"teacher": HISTORY, "student": HISTORY, "control": HISTORY}
 
 
-def written(folder, arrays, measures, histories=HISTORIES, name="digits", profiles=None):
+def written(folder, arrays, measures, histories=HISTORIES, name="digits", profiles=None, benchmarks=None):
     folder.mkdir(exist_ok=True)
     verdict = decide(measures, arrays, Gate(), measures["gate_metric"])
     recipe = {"name": name, "task": measures["task"], "seed": 0, "data": {"source": {"path": EVIL}}}
     lineage = {"records": "a" * 64, EVIL: EVIL}
-    write(folder, recipe, measures, verdict, histories, lineage, arrays, profiles or {})
+    write(folder, recipe, measures, verdict, histories, lineage, arrays, profiles or {}, benchmarks=benchmarks)
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -449,3 +449,29 @@ def test_a_latency_that_is_not_reliable_says_so_in_its_tile(tmp_path, images, me
     assert "of the teacher&#39;s 4.21 ms<" in written(tmp_path / "steady", arrays, measures)
     measures["models"]["teacher"]["latency"] |= {"min_ms": 1.15, "p95_ms": 28.5}
     assert "of the teacher&#39;s 4.21 ms, not reliable<" in written(tmp_path / "noisy", arrays, measures)
+
+
+def test_scores_on_tasks_of_lm_eval_are_a_table(tmp_path, images, measured):
+    def model(value, stderr):
+        score = {"metric": "acc", "filter": "<b>", "value": value, "stderr": stderr}
+        return {"digest": "7", "tasks": {"colours": [score]}}
+
+    benchmarks = {
+        "lm_eval": "0.4.13",
+        "chat_template": True,
+        "tasks": {"colours": {"examples": 1234, "num_fewshot": 2, "higher_is_better": {"acc": True}}},
+        "models": {"teacher": model(0.75, 0.125), "student": model(0.5, None), "control": model(None, None)},
+    }
+    arrays = images(200, {"teacher": 0.98, "student": 0.97})
+    measures = measured(arrays, "image-classification")
+    text = written(tmp_path, arrays, measures, benchmarks=benchmarks)
+    parsed(text)
+    section = text.partition("Tasks of lm-eval")[2].partition("</section>")[0]
+    cells = [" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in re.findall("<t[hd].*?</t[hd]>", section, re.S)]
+    assert cells == [
+        *("Task", "Metric", "teacher", "student", "control"),
+        *("colours 1,234 documents, 2-shot", "acc.&lt;b&gt; ↑", "0.75 ± 0.125", "0.5", "not measured"),
+    ]
+    assert "prompts by the chat template" in section
+    assert "The gate does not decide by these scores." in section
+    assert "lm-eval" not in written(tmp_path, arrays, measures)

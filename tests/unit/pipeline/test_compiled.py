@@ -115,6 +115,18 @@ def test_steps_that_read_a_model_s_own_code_run_on_the_image_that_has_it(recipe:
     assert trainers == {"exec-start", "exec-distill", "exec-control", "exec-evaluate", *ends}
 
 
+def test_tasks_of_lm_eval_are_a_task_before_the_gate_on_the_image_that_may_have_it(tmp_path: Path) -> None:
+    recipe = changed(load(ROOT / "recipes" / "pydoc.yaml"), "evaluate.lm_eval={tasks: [x], include: /tasks}")
+    write(recipe, IMAGES, tmp_path)
+    spec = next(yaml.safe_load_all((tmp_path / "pydoc.yaml").read_text()))
+    executors = spec["deploymentSpec"]["executors"].items()
+    on_trainer = {name.removeprefix("exec-") for name, one in executors if "-trainer:" in one["container"]["image"]}
+    assert on_trainer == {"start", "benchmark"}, "their keys have its version"
+    tasks = spec["root"]["dag"]["tasks"]
+    assert set(tasks["benchmark"]["dependentTasks"]) == set(tasks["evaluate"]["dependentTasks"])
+    assert {"benchmark", "evaluate"} <= set(tasks["gate"]["dependentTasks"])
+
+
 def test_every_task_has_the_store_and_knows_how_to_launch(compiled: Path, spec: dict[str, Any]) -> None:
     platform = list(yaml.safe_load_all((compiled / "digits.yaml").read_text()))[1]["platforms"]["kubernetes"]
     pods = platform["deploymentSpec"]["executors"]

@@ -1,5 +1,7 @@
 """Which metrics a recipe measures, and which ones its gate may compare, if answers are generated or not."""
 
+from pathlib import Path
+
 import pytest
 
 from tests import ROOT
@@ -58,3 +60,38 @@ def test_a_task_without_answers_has_no_limits() -> None:
 
 def test_a_metric_of_answers_may_decide() -> None:
     assert chat("gate.metric=rouge_l", "gate.minimum=0.2").gate_metric == "rouge_l"
+
+
+def test_tasks_of_lm_eval_begin_at_the_recipes_folder(tmp_path: Path) -> None:
+    text = CHAT.read_text() + "evaluate: {lm_eval: {tasks: [a], include: tasks}}\n"
+    (tmp_path / "r.yaml").write_text(text)
+    section = load(tmp_path / "r.yaml").evaluate.lm_eval
+    assert section is not None
+    assert section.include == str(tmp_path / "tasks")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("evaluate.lm_eval={tasks: [], include: x}", "evaluate.lm_eval.tasks: "),
+        ("evaluate.lm_eval={tasks: ['a b'], include: x}", r"evaluate.lm_eval.tasks\[0\]: "),
+        ("evaluate.lm_eval={tasks: [a]}", "evaluate.lm_eval.include: "),
+        ("evaluate.lm_eval={tasks: [a], include: x, num_fewshot: -1}", "evaluate.lm_eval.num_fewshot: "),
+        ("evaluate.lm_eval={tasks: [a], include: x, limit: 0}", "evaluate.lm_eval.limit: "),
+    ],
+)
+def test_impossible_tasks_of_lm_eval_are_refused(setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        chat(setting)
+
+
+def test_tasks_of_lm_eval_are_for_whole_language_models() -> None:
+    tasks = "evaluate.lm_eval={tasks: [a], include: x}"
+    with pytest.raises(InputError, match="lm_eval: does not apply to the task image-classification; remove it"):
+        load(DIGITS, overrides=[tasks])
+    shards = ["evaluate.strategy=fsdp", "resources.evaluate={processes: 2}"]
+    with pytest.raises(
+        InputError, match=r"evaluate\.lm_eval: takes whole models in one process; set evaluate.strategy"
+    ):
+        chat(tasks, *shards)
+    assert chat(*shards).evaluate.lm_eval is None

@@ -221,6 +221,13 @@ def test_a_stage_without_objectives_has_the_tasks() -> None:
             "student.distill[1].teacher_weights: unknown",
         ),
         (
+            {**BOTH, "b": {"model": MODEL, "train": {"steps": 2}, "logits": {"type": "sampled"}}},
+            [weigh("confidence")],
+            {},
+            "student.distill[0].teacher_weights: confidence weighs teachers by probabilities that a sample does not "
+            "show, and the logits of b are cached as one; cache the top_k",
+        ),
+        (
             BOTH,
             [weigh("confidence", "logits_mse")],
             {},

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 from tests.unit.models.sections import section
+from understudy.data import conversation_arrays
 from understudy.data.ingest import ingest
 from understudy.data.loader import IGNORED, open_split
 from understudy.data.prepare import prepare
@@ -307,6 +308,32 @@ def test_other_tokens_of_servers_are_an_error_before_any_training(
     monkeypatch.setattr(served_turns.ServedTurns, "learned", shorter)
     with pytest.raises(InputError, match=r"^data\.chat: servers would see other tokens"):
         prepared()
+
+
+@pytest.mark.parametrize("size", [1, 200])
+def test_arrays_do_not_depend_on_which_conversations_are_encoded_together(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    def contents() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in prepared()[0].iterdir()}
+
+    expected = contents()
+    for name in ("records", "examples"):
+        shutil.rmtree(tmp_path / name)
+    monkeypatch.setattr(conversation_arrays, "PORTION", size)
+    assert contents() == expected
+
+
+def test_the_first_conversation_with_an_error_is_named(prepared: Prepared, tmp_path: Path) -> None:
+    """A later one, whose template fails before anything is encoded, is not."""
+    template = (
+        "{% for m in messages %}{% if 'refused' in m.content %}{{ raise_exception('no') }}{% endif %}"
+        "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}changed{% endif %}"
+    )
+    (tmp_path / "refusing.jinja").write_text(template)
+    rows = [asked((f"first {n}", f"it is {n}")) for n in range(1, 30)] + [asked(("refused", "no"))]
+    with pytest.raises(InputError, match=r"begins with 'first .*changes the text"):
+        prepared(rows, template=str(tmp_path / "refusing.jinja"))
 
 
 def test_a_report_marks_what_is_learned(prepared: Prepared) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from understudy.errors import InputError
 from understudy.host_memory import available_memory
-from understudy.jobs.payload import Evaluation, TrainingJob
+from understudy.jobs.payload import Benchmark, Evaluation, TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local.weighing import model_weights
 from understudy.models.weight_files import weight_bytes
@@ -29,7 +29,7 @@ def check_that_it_fits(run: Run, spec: JobSpec) -> None:
     """
     if isinstance(spec.payload, TrainingJob):
         _refuse_training(run, spec, spec.payload)
-    elif isinstance(spec.payload, Evaluation):
+    elif isinstance(spec.payload, Evaluation | Benchmark):
         _refuse_evaluation(spec, spec.payload)
 
 
@@ -56,7 +56,7 @@ def _refuse_training(run: Run, spec: JobSpec, job: TrainingJob) -> None:
         )
 
 
-def _refuse_evaluation(spec: JobSpec, work: Evaluation) -> None:
+def _refuse_evaluation(spec: JobSpec, work: Evaluation | Benchmark) -> None:
     mesh_degrees = _degrees(work.recipe.evaluate.strategy, spec)
     if mesh_degrees is None:
         return

@@ -1,0 +1,1 @@
+"""Scores teacher, student and control on lm-eval's tasks."""
