@@ -38,6 +38,7 @@ WITHOUT = {
     "data/served_turns.py": "tasks/test_chat.py",
     "data/sources/json_objects.py": "data/sources/test_jsonl.py",
     "data/sources/arrow_types.py": "data/sources/test_parquet.py",
+    "data/sources/arrow_rows.py": "data/sources/test_parquet.py",
     "data/padded_tokenizer.py": "tasks/test_text_classification.py",
     "data/measured.py": "evaluate/test_scoring.py",
     "evaluate/task.py": "a task's functions as types: evaluate/test_splits.py, evaluate/test_trivial.py",

@@ -385,6 +385,7 @@ SOURCE_USERS = {
     "digits": {"digits"},
     "image_folder": {"image-folder"},
     "parquet": {"parquet"},
+    "arrow_rows": {"parquet"},
     "csv": {"csv"},
     "jsonl": {"jsonl"},
     "json_objects": {"jsonl"},
