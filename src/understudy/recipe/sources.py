@@ -21,6 +21,7 @@ SOURCES = {
     "parquet": "understudy.data.sources.parquet",
     "csv": "understudy.data.sources.csv",
     "jsonl": "understudy.data.sources.jsonl",
+    "datasets": "understudy.data.sources.datasets",
     "text-files": "understudy.data.sources.text_files",
     "python-docs": "understudy.data.sources.python_docs",
     "python-questions": "understudy.data.sources.python_questions",

@@ -51,7 +51,13 @@ class RowLayout:
     @property
     def names(self) -> set[str]:
         """All columns, those that a table may lack too."""
-        return {*self.columns.values(), *(self.conversation.names if self.conversation else ()), *self._split}
+        return {*self.required, *(self.conversation.optional.values() if self.conversation else ())}
+
+    @property
+    def required(self) -> set[str]:
+        """The columns that a table has to have."""
+        parts = self.conversation.required.values() if self.conversation else ()
+        return {*self.columns.values(), *parts, *self._split}
 
     @property
     def _split(self) -> Sequence[str]:
