@@ -27,7 +27,7 @@ def chosen(path: str, names: Sequence[str], named: Mapping[Split, str]) -> tuple
         first = next(other for other in named if named[other] == name)
         if first != split:
             raise InputError(f"data.source.{split}: {name} is the {first} split, too. Name another one.")
-    by_word = {name: split for name in names if (split := split_named(name))}
+    by_word = {name: word for name in names if (word := split_named(name))}
     remaining = {name: split for name, split in by_word.items() if split not in named and name not in named.values()}
     check_once(f"data.source.path: {path}", remaining)
     by_split = {**named, **{split: name for name, split in remaining.items()}}

@@ -4,7 +4,7 @@ They are read batch by batch, as Arrow tables, and images are decoded by our own
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from understudy.data.raw import SPLITS, Broken, Raw, Reading, Split
 from understudy.data.sources import built_dataset, dataset_hub, files, saved_dataset
@@ -22,6 +22,8 @@ from understudy.store.files import Fingerprints, canonical, sha256
 
 class DatasetsSource(SourceSection):
     """A folder that load_dataset reads or save_to_disk wrote, or a hub id at a commit."""
+
+    path_may_be_hub_id: ClassVar[bool] = True
 
     type: Literal["datasets"]
     path: str
