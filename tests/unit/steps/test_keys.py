@@ -385,17 +385,34 @@ SOURCE_USERS = {
     "digits": {"digits"},
     "image_folder": {"image-folder"},
     "parquet": {"parquet"},
-    "arrow_rows": {"parquet"},
+    "arrow_rows": {"parquet", "datasets"},
+    "datasets": {"datasets"},
+    "built_dataset": {"datasets"},
+    "dataset_hub": {"datasets"},
+    "dataset_parts": {"datasets"},
+    "dataset_splits": {"datasets"},
+    "dataset_values": {"datasets"},
+    "saved_dataset": {"datasets"},
     "csv": {"csv"},
     "jsonl": {"jsonl"},
     "json_objects": {"jsonl"},
-    "conversations": {"parquet", "jsonl"},
+    "conversations": {"parquet", "jsonl", "datasets"},
     "text_files": {"text-files"},
     "python_docs": {"python-docs"},
     "python_questions": set(),
-    "files": {"image-folder", "parquet", "csv", "jsonl", "text-files"},
-    "columns": {"parquet", "csv", "jsonl"},
-    "registry": {"digits", "image-folder", "parquet", "csv", "jsonl", "text-files", "python-docs", "python-questions"},
+    "files": {"image-folder", "parquet", "csv", "jsonl", "datasets", "text-files"},
+    "columns": {"parquet", "csv", "jsonl", "datasets"},
+    "registry": {
+        "digits",
+        "image-folder",
+        "parquet",
+        "csv",
+        "jsonl",
+        "datasets",
+        "text-files",
+        "python-docs",
+        "python-questions",
+    },
 }
 
 
@@ -420,7 +437,7 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
         (tmp_path / "source" / "a").mkdir(exist_ok=True)
         (tmp_path / "source" / "a" / name).write_bytes(b"content")
     recipes = {"digits": digits, "python-docs": pydoc}
-    texts, images = ("csv", "jsonl", "text-files"), ("image-folder", "parquet")
+    texts, images = ("csv", "jsonl", "datasets", "text-files"), ("image-folder", "parquet")
     for recipe, kind in [*((digits, kind) for kind in images), *((pydoc, kind) for kind in texts)]:
         recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
     before = {kind: keys(recipe) for kind, recipe in recipes.items()}

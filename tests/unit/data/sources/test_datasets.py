@@ -2,16 +2,17 @@
 
 import json
 import socket
+import struct
 import sys
 from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.data.images import png
 from tests.unit.data.sources.reading import section
 from tests.unit.steps.test_keys import rewrite_unseen
 from understudy.data.ingest import ingest
@@ -31,7 +32,7 @@ TURNS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
 CANONICAL = b'[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]'
 
 
-def records(path: Path, fields=TEXTS, **values: Any) -> list[Raw | Broken]:
+def records(path: Path | str, fields=TEXTS, **values: Any) -> list[Raw | Broken]:
     return list(read(DatasetsSource(type="datasets", path=str(path), **values), fields).records)
 
 
@@ -173,16 +174,13 @@ class TestSaved:
         assert found[-1] == SAVED[-1]
 
     def test_offsets_that_lead_elsewhere_are_damage(self, tmp_path):
-        offsets = pa.py_buffer(pa.array([0, 10**6], pa.int32()).buffers()[1])
-        array = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(b"abc"))
         path = tmp_path / "bad.arrow"
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, pa.schema([("text", pa.string())])) as writer:
             writer.write_batch(pa.record_batch([pa.array(["abc"])], names=["text"]))
         content = path.read_bytes()
-        good, bad = pa.array([0, 3], pa.int32()).buffers()[1].to_pybytes()[:8], offsets.to_pybytes()[:8]
-        assert content.count(good) == 1
-        assert array is not None
-        path.write_bytes(content.replace(good, bad))
+        offsets = struct.pack("<2i", 0, 3)
+        before, after = content.rsplit(offsets, 1)  # the last are those of the text
+        path.write_bytes(before + struct.pack("<2i", 0, 10**6) + after)
         with pytest.raises(pa.ArrowInvalid):
             list(saved_dataset._tables(path))
 
@@ -331,7 +329,8 @@ class TestHostile:
     def test_an_image_outside_of_the_folder_is_broken(self, tmp_path):
         (tmp_path / "key").write_bytes(b"secret")
         features = datasets.Features(image=datasets.Image(), label=datasets.Value("string"))
-        rows = pa.table({"image": [{"bytes": None, "path": str(tmp_path / "key")}], "label": ["x"]})
+        image = pa.array([{"bytes": None, "path": str(tmp_path / "key")}], features.arrow_schema.field("image").type)
+        rows = pa.table({"image": image, "label": ["x"]})
         (tmp_path / "d").mkdir()
         pq.write_table(rows.replace_schema_metadata(features.arrow_schema.metadata), tmp_path / "d" / "train.parquet")
         (broken,) = records(tmp_path / "d", IMAGES)
@@ -384,13 +383,61 @@ class TestIdentity:
         assert one == digest(DatasetsSource(type="datasets", path="mirror/n", revision="a" * 40), fingerprints)
 
 
-def test_ingest_reads_it(tmp_path):
+class TestHub:
+    """huggingface_hub is stood in for: a folder is what the hub has."""
+
+    @pytest.fixture
+    def hub(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        root = tmp_path / "hub"
+        for name in ("en", "de", "fr"):
+            lines(root / name / "train.jsonl", {"text": name, "label": 0})
+        card(root, [{"config_name": name, "data_files": f"{name}/*"} for name in ("en", "de", "fr")])
+
+        def download(path: str, *, repo_type: str, revision: str, allow_patterns: list[str]) -> str:
+            """Files are links to blobs, as in the hub's cache."""
+            assert (path, repo_type, revision) == ("org/words", "dataset", "a" * 40)
+            for name in allow_patterns:
+                link = tmp_path / "cache" / revision / name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                if (root / name).exists() and not link.exists():
+                    link.symlink_to(root / name)
+            return str(tmp_path / "cache" / revision)
+
+        def names(_api: object, path: str, *, repo_type: str, revision: str) -> list[str]:
+            return [".gitattributes", *(str(path.relative_to(root)) for path in root.glob("**/*") if path.is_file())]
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+        monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", names)
+        return tmp_path
+
+    def test_the_files_of_one_configuration_are_downloaded_and_read(self, hub):
+        assert [raw.content for raw in records("org/words", revision="a" * 40, name="de")] == [b"de"]
+        present = {path.parent.name for path in (hub / "cache").glob("**/*.jsonl")}
+        assert present == {"en", "de"}  # the library looks at the first one for the format
+
+    def test_an_incomplete_copy_in_the_cache_is_not_read(self, hub, monkeypatch):
+        monkeypatch.setattr(
+            huggingface_hub.HfApi, "list_repo_files", lambda *_, **__: ["README.md", "en/train.jsonl", "en/more.jsonl"]
+        )
+        with pytest.raises(InputError, match=r"org/words: .* the hub cannot be reached and its files are not in"):
+            records("org/words", revision="a" * 40, name="en")
+
+    def test_an_unreachable_hub_is_an_error_of_the_path(self, hub, monkeypatch):
+        def refuse(*_: object, **__: object) -> list[str]:
+            raise ConnectionError("no route")
+
+        monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", refuse)
+        with pytest.raises(InputError, match=r"data\.source\.path: org/words: .* the hub cannot be reached"):
+            records("org/words", revision="a" * 40)
+
+
+def test_ingest_reads_it(tmp_path, picture):
     for split, number in (("train", 6), ("test", 2)):
         for label in ("cat", "dog"):
             for image in range(number):
                 path = tmp_path / "d" / split / label / f"{image}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(png(colour=image * 10 + len(split) + (label == "cat") * 100))
+                path.write_bytes(picture(image * 100 + len(split) * 10 + (label == "cat")))
     (tmp_path / "records").mkdir()
     data = Data.model_validate({"source": {"type": "datasets", "path": str(tmp_path / "d")}})
     ingest(data, "image-classification", tmp_path / "records", lambda done, total: None)
