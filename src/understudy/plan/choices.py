@@ -33,10 +33,8 @@ def refusal(planned: Planned, degrees: Degrees, per_node: int) -> str | None:
         return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {degrees.pp})"
     for path, reason in degree_conflicts((), train, degrees):
         return f"{'.'.join(map(str, path))}: {reason}"
-    packed = keeps_apart(planned.examples.facts)
-    for objective in planned.settings.objectives:
-        for reason in objective.requirements.conflicts(degrees, packed=packed, mixed=train.mixed):
-            return f"student.distill.{objective.type}: {reason}"
+    if conflict := _of_objectives(planned, degrees):
+        return conflict
     if degrees.tp > per_node:
         return "layers would be split over nodes"
     if conflict := _of_sequences(planned, degrees) or _of_the_teacher(planned, degrees):
@@ -45,6 +43,17 @@ def refusal(planned: Planned, degrees: Degrees, per_node: int) -> str | None:
     if any(count % degrees.head_parts for count in heads):
         axes = "tp" if degrees.cp_comm_type == "ring" else "tp x cp"
         return f"heads ({', '.join(map(str, heads))}) do not divide over {axes} = {degrees.head_parts}"
+    return None
+
+
+def _of_objectives(planned: Planned, degrees: Degrees) -> str | None:
+    train, packed = planned.train, keeps_apart(planned.examples.facts)
+    size, parts = train.batch_size, train.gradient_accumulation_steps
+    for objective in planned.settings.objectives:
+        for reason in objective.requirements.conflicts(
+            degrees, packed=packed, mixed=train.mixed, batch_size=size, parts=parts
+        ):
+            return f"student.distill.{objective.type}: {reason}"
     return None
 
 

@@ -28,6 +28,9 @@ OBJECTIVES = {
     "total_variation": "understudy.objectives.total_variation",
     "logits_mse": "understudy.objectives.logits_mse",
     "decoupled_kd": "understudy.objectives.decoupled_kd",
+    "rkd": "understudy.objectives.rkd",
+    "attention_transfer": "understudy.objectives.attention_transfer",
+    "crd": "understudy.objectives.crd",
 }
 
 Weight = Annotated[float, Field(ge=0)]
@@ -45,19 +48,25 @@ class Requirements:
     """Outputs of the teacher; none if it compares the student with the labels alone."""
     refuses: Mapping[Feature, str] = field(default_factory=dict)
     """For each feature that it does not work with: the reason, and the fix."""
+    examples: int = 1
+    """Fewest examples of a micro-batch, for an objective that compares them with each other."""
 
     @property
     def extras(self) -> frozenset[Extra]:
         """Outputs besides logits, which the student must give, too."""
         return frozenset(signal for signal in self.signals if signal != "logits")
 
-    def conflicts(self, degrees: Degrees | None, *, packed: bool, mixed: bool) -> Iterator[str]:
+    def conflicts(
+        self, degrees: Degrees | None, *, packed: bool, mixed: bool, batch_size: int, parts: int
+    ) -> Iterator[str]:
         """The reasons why the objective does not work in a training.
 
         Args:
             degrees: the student's; None if they are not chosen yet.
             packed: whether sequences hold several documents, which are kept apart.
             mixed: whether examples are mixed from two, with two labels.
+            batch_size: examples of a step.
+            parts: micro-batches of each process in a step.
         """
         degrees = degrees or Degrees()
         used: dict[Feature, bool] = {
@@ -69,6 +78,13 @@ class Requirements:
             "mixup": mixed,
         }
         yield from (why for feature, why in self.refuses.items() if used[feature])
+        count = batch_size // (degrees.readers * parts)
+        if count < self.examples:
+            yield (
+                f"compares at least {self.examples} examples of a micro-batch with each other, and each has {count} "
+                f"(batch_size {batch_size} / {degrees.readers} processes / {parts} micro-batches); use a larger "
+                "batch_size, or fewer processes or gradient_accumulation_steps"
+            )
 
 
 class ObjectiveSection(Section):

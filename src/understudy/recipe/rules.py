@@ -99,8 +99,11 @@ def _objectives(recipe: Recipe, training: Training) -> Iterator[Conflict]:
             chosen = degrees(strategy, resources.nodes, resources.processes)
         except ValueError:  # reported where the strategy is checked
             return
+    size, parts = training.train.batch_size, training.train.gradient_accumulation_steps
     for at, objective in enumerate(recipe.objectives_of(training.path)):
-        for why in objective.requirements.conflicts(chosen, packed=recipe.packed, mixed=training.train.mixed):
+        for why in objective.requirements.conflicts(
+            chosen, packed=recipe.packed, mixed=training.train.mixed, batch_size=size, parts=parts
+        ):
             yield (*training.key_path, "distill", at), why
 
 

@@ -14,6 +14,7 @@ from understudy.recipe import Recipe, Train
 from understudy.recipe.learners import start_of
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
+from understudy.steps.fitting import check_models_fit
 from understudy.steps.identity import TRAINED_BY, model_identity, objectives_identity, task_code, training_identity
 from understudy.steps.job_spec import training_spec
 from understudy.steps.model_job import train
@@ -60,6 +61,7 @@ def _train(node: Node, work: Work) -> None:
     starts_from_layers = node.training and start_of(recipe, node.training)
     earlier = work.input(node.start) if node.start and not starts_from_layers else None
     examples = work.input(node.examples)
+    check_models_fit(work, examples, node.model)
     initial = earlier or fetched_model(work, recipe.models[node.model], node.model, head, examples)
     if train_settings is None:
         assert initial is not None

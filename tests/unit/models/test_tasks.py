@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from tests.unit.models.small import network
+from understudy.models import outputs
+from understudy.models.outputs import Outputs
 from understudy.models.tasks import ClassifierModel, TextModel
+from understudy.objectives.batch import Batch
+from understudy.objectives.labels import LabelsObjective
+from understudy.objectives.logits import LogitsObjective
+from understudy.objectives.objective import Context, objective
+from understudy.objectives.pieces import loss_in_pieces
+from understudy.recipe import Train
 
 TOKENS = torch.randint(50, (2, 6), generator=torch.Generator().manual_seed(0))
 CHANGED = {"gemma2": {"final_logit_softcapping": 1.0}, "granite": {"logits_scaling": 4.0}}
@@ -64,3 +72,65 @@ def test_a_classifier_returns_its_mask_beside_hidden_states() -> None:
     outputs = model(tokens, frozenset({"hidden_states"}))
     assert outputs.mask.tolist() == [[1, 1, 0], [1, 0, 0]]
     assert model(tokens).mask is None
+
+
+def padded(rows: int, *, tied: bool, seed: int = 0) -> TextModel:
+    """A model of 50 tokens, the same for any number of `rows`; padded ones have logits of thousands."""
+    model = TextModel(network("llama", vocab_size=rows, tie_word_embeddings=tied), 50)
+    real = network("llama", vocab_size=50, tie_word_embeddings=tied).state_dict()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.net.named_parameters():
+            shape = real[name].shape
+            parameter[: shape[0]] = torch.randn(shape, generator=generator) / 4
+            parameter[shape[0] :] = 1000.0
+    return model
+
+
+def losses(student: TextModel, teacher: TextModel, labels: Tensor, *, in_pieces: bool) -> Tensor:
+    """The loss of labels and logits, with all logits in memory or in pieces of seven positions."""
+    objectives = (LabelsObjective(type="labels", weight=0.3), LogitsObjective(type="logits", weight=0.7))
+    criterion, batch = objective(objectives, Context(Train(steps=1), seed=0)), Batch(TOKENS, labels)
+    if not in_pieces:
+        with torch.no_grad():
+            teacher_outputs: Outputs = teacher(TOKENS)
+        loss: Tensor = criterion(student(TOKENS), (teacher_outputs,), batch)
+        return loss
+    for model in (student, teacher):
+        model.separate_head()
+    with torch.no_grad():
+        teacher_states = teacher(TOKENS, reduce=lambda states: states)
+    in_parts: Tensor = student(
+        TOKENS, reduce=lambda states: loss_in_pieces(criterion, states, (teacher_states,), batch)
+    )
+    return in_parts
+
+
+@pytest.mark.parametrize("linear", [True, False])
+@pytest.mark.parametrize("in_pieces", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_padded_rows_get_no_gradient_and_take_no_probability(
+    monkeypatch: pytest.MonkeyPatch, tied: bool, in_pieces: bool, linear: bool
+) -> None:
+    """Student and teacher have different numbers of them; loss and gradients are those without any."""
+    monkeypatch.setattr(outputs, "LOGITS_AT_A_TIME", 7 * 50)
+    if not linear:  # as under tp, where the head is no plain layer
+        monkeypatch.setattr("understudy.models.tasks.plain_linear", lambda head: None)
+    labels, results = TOKENS.roll(-1, 1), []
+    for student_rows, teacher_rows in ((50, 50), (64, 128)):
+        student, teacher = padded(student_rows, tied=tied), padded(teacher_rows, tied=tied, seed=1)
+        loss = losses(student, teacher, labels, in_pieces=in_pieces)
+        loss.backward()
+        gradients = {name: parameter.grad for name, parameter in student.net.named_parameters()}
+        results.append((loss.detach(), gradients))
+    probabilities = student(TOKENS).logits.softmax(-1)
+    assert probabilities.shape[-1] == 50
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(2, 6))
+    (exact_loss, exact), (loss, ours) = results
+    torch.testing.assert_close(loss, exact_loss)
+    for name, gradient in ours.items():
+        rows = len(exact[name])
+        torch.testing.assert_close(gradient[:rows], exact[name], msg=lambda text, at=name: f"{at}: {text}")
+        assert not gradient[rows:].any(), name
+    head = "model.embed_tokens.weight" if tied else "lm_head.weight"
+    assert len(ours[head]) == 64

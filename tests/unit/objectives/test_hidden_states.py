@@ -18,8 +18,9 @@ from understudy.objectives.hidden_states import HiddenStatesObjective
 from understudy.objectives.objective import Context, Objective, objective
 from understudy.plan.choices import refusal
 from understudy.plan.depth import depths
+from understudy.plan.planned import Planned
 from understudy.plan.trace import traces
-from understudy.recipe import Degrees, Train
+from understudy.recipe import Degrees, ObjectiveSection, Train
 from understudy.recipe.file import from_values
 
 Model = tuple[int, int, int]
@@ -150,10 +151,13 @@ def test_the_recipe_is_refused_with_a_strategy_that_hides_layers(strategy: Any, 
         from_values(recipe, (), "here")
 
 
-def with_hidden_states(**train: Any) -> Any:
-    job = planned(llama(2), llama(3), **train)
-    objectives = (*job.settings.objectives, HiddenStatesObjective(type="hidden_states"))
-    return replace(job, settings=replace(job.settings, objectives=objectives))
+def with_objective(section: ObjectiveSection, job: Planned) -> Planned:
+    return replace(job, settings=replace(job.settings, objectives=(*job.settings.objectives, section)))
+
+
+def with_hidden_states(layers: Any = "uniform", **train: Any) -> Any:
+    section = HiddenStatesObjective(type="hidden_states", layers=layers)
+    return with_objective(section, planned(llama(2), llama(3), **train))
 
 
 def test_strategy_auto_leaves_stages_out() -> None:
@@ -161,6 +165,15 @@ def test_strategy_auto_leaves_stages_out() -> None:
     assert why is not None
     assert why.startswith("student.distill.hidden_states: hidden_states compares layers that stages (pp)")
     assert refusal(with_hidden_states(), Degrees(dp_shard=2), 8) is None
+
+
+@pytest.mark.parametrize(
+    ("layers", "error"),
+    [(((2, 4),), r"the teacher has 3 layers; 4 is none"), (((3, 3),), r"the student has 2 layers; 3 is none")],
+)
+def test_the_plan_refuses_layers_that_a_model_does_not_have(layers: Any, error: str) -> None:
+    with pytest.raises(InputError, match=r"^student\.distill\[2\]\.layers\[0\]: " + error):
+        traces(with_hidden_states(layers), Degrees(), "cpu", torch.float32)
 
 
 def test_the_plan_traces_all_layers_that_are_compared() -> None:

@@ -158,3 +158,38 @@ def peak(in_pieces: bool) -> int:
 
 def test_it_takes_at_most_an_eighth_of_the_memory_at_a_vocabulary_of_128k() -> None:
     assert 8 * peak(in_pieces=True) <= peak(in_pieces=False)
+
+
+def liger_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """KL(teacher || student) where the student's logits are padded as by Liger Kernel 0.8.5.
+
+    Its LigerFusedLinearDistillationBase._compute_loss appends zeros to the student's logits, up to the teacher's rows.
+    """
+    padding = torch.zeros(len(student), teacher.shape[-1] - student.shape[-1])
+    log_student = torch.cat([student, padding], -1).log_softmax(-1)
+    return nn.functional.kl_div(log_student, teacher.log_softmax(-1), reduction="sum", log_target=True)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 100), st.floats(-30, 10))
+def test_padded_rows_of_a_teacher_do_not_count_as_they_do_with_zeros_for_the_student(padded: int, logit: float) -> None:
+    """Where the student has a padded class with a logit of 0, the class has mass, and the gradients are others."""
+    torch.manual_seed(0)
+    student, teacher = nn.Linear(8, 50, bias=False), nn.Linear(8, 50 + padded, bias=False)
+    teacher.requires_grad_(requires_grad=False)
+    features, teacher_features = torch.randn(1, 6, 8), torch.randn(1, 6, 8)
+    teacher.weight[50:] = 0
+    teacher_features[..., 0] = 1
+    teacher.weight[50:, 0] = logit
+    labels = torch.zeros(1, 6, dtype=torch.int64)
+    criterion = objective((LogitsObjective(type="logits", temperature=1.0),), TRAIN)
+    cut = States(teacher_features, lambda rows: teacher(rows)[:, :50], (), 50, teacher)
+    ours = loss_in_pieces(criterion, states(student, features), (cut,), Batch(labels, labels))
+    real = teacher(teacher_features)[0, :, :50]
+    expected = nn.functional.kl_div(
+        student(features)[0].log_softmax(-1), real.log_softmax(-1), reduction="sum", log_target=True
+    )
+    torch.testing.assert_close(ours, expected)
+    zeros = liger_loss(student(features)[0], teacher(teacher_features)[0])
+    gradients = [torch.autograd.grad(loss, student.weight, retain_graph=True)[0] for loss in (ours, zeros)]
+    assert not torch.allclose(*gradients, rtol=1e-3)

@@ -66,7 +66,26 @@ def test_a_feature_is_refused_where_it_is_used():
     requirements = Requirements(
         refuses={"tp": "layers are split", "packing": "documents are packed", "mixup": "labels are mixed"}
     )
-    assert list(requirements.conflicts(Degrees(dp_shard=2), packed=False, mixed=False)) == []
-    assert list(requirements.conflicts(Degrees(tp=2), packed=False, mixed=False)) == ["layers are split"]
-    assert list(requirements.conflicts(None, packed=True, mixed=False)) == ["documents are packed"]
-    assert list(requirements.conflicts(None, packed=False, mixed=True)) == ["labels are mixed"]
+    batch = {"batch_size": 16, "parts": 1}
+    assert list(requirements.conflicts(Degrees(dp_shard=2), packed=False, mixed=False, **batch)) == []
+    assert list(requirements.conflicts(Degrees(tp=2), packed=False, mixed=False, **batch)) == ["layers are split"]
+    assert list(requirements.conflicts(None, packed=True, mixed=False, **batch)) == ["documents are packed"]
+    assert list(requirements.conflicts(None, packed=False, mixed=True, **batch)) == ["labels are mixed"]
+
+
+@pytest.mark.parametrize(
+    ("degrees", "parts", "count"),
+    [
+        (None, 1, None),
+        (None, 8, 2),
+        (Degrees(dp_replicate=2, tp=2), 2, None),
+        (Degrees(dp_replicate=2, dp_shard=2), 2, 2),
+        (Degrees(dp_shard=16), 1, 1),
+    ],
+)
+def test_a_micro_batch_of_too_few_examples_to_compare_is_refused(degrees, parts, count):
+    reasons = list(Requirements(examples=3).conflicts(degrees, packed=False, mixed=False, batch_size=16, parts=parts))
+    assert len(reasons) == (count is not None)
+    assert all(
+        f"compares at least 3 examples of a micro-batch with each other, and each has {count}" in why for why in reasons
+    )

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -213,6 +214,36 @@ def test_a_message_with_a_special_token_is_refused(model: tuple[Path, dict[str, 
     folder, facts = model
     with pytest.raises(ValueError, match=r"^a message contains <\|im_end\|>, which would end its turn; remove it$"):
         predictor(folder, facts).predict({"messages": [[{"role": "user", "content": "a<|im_end|>b"}]]}, {})
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_padded_rows_of_a_network_are_in_no_answer_and_in_no_loss(
+    model: tuple[Path, dict[str, Any]], tmp_path: Path, temperature: float
+) -> None:
+    """With logits above all others, they would be each token of an answer, and all of the probability."""
+    folder, facts = model
+    net = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    exact = predictor(folder, facts)
+
+    def padded(inputs: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return torch.nn.functional.pad(net(inputs).logits, (0, 24), value=1000.0)
+
+    served = predictor(folder, facts)
+    served._logits = padded
+    question, params = asked(("what is 3?", "it is 3."))[:1], {"max_new_tokens": 8, "temperature": temperature}
+    answers = []
+    for each in (exact, served):
+        torch.manual_seed(0)
+        answers.append(each.predict({"messages": [question, asked(("what is 3?", "it is 3."))]}, params))
+    assert answers[0] == answers[1]
+    records = at(tmp_path / "records", "test", range(4))
+    without, _ = task.losses_by_transformers(facts, net, folder, records)  # type: ignore[arg-type]
+
+    def network(inputs: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=padded(inputs))
+
+    assert task.losses_by_transformers(facts, network, folder, records)[0] == without  # type: ignore[arg-type]
 
 
 def with_files(prepared: Prepared, tmp_path: Path, **config: Any) -> Path:
