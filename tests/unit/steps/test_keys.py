@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.unit.data.sources.rewriting import rewrite_unseen
 from understudy.data.sources import digits as digits_data
 from understudy.data.sources import python_docs
 from understudy.errors import InputError
@@ -60,18 +61,6 @@ def saved_model(folder: Path, weights: bytes = b"weights") -> Path:
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(weights)
     return folder
-
-
-def rewrite_unseen(path: Path, content: bytes) -> None:
-    """Change a file in place and set its times back: size, mtime and inode are unchanged."""
-    stat = path.stat()
-    assert len(content) == stat.st_size
-    while path.stat().st_ctime_ns == stat.st_ctime_ns:  # the clock of a file system may tick slowly
-        with path.open("r+b") as stream:
-            stream.write(content)
-        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    now = path.stat()
-    assert (now.st_ino, now.st_size, now.st_mtime_ns) == (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 @pytest.mark.parametrize(

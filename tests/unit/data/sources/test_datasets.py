@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.data.sources.reading import section
-from tests.unit.steps.test_keys import rewrite_unseen
+from tests.unit.data.sources.rewriting import rewrite_unseen
 from understudy.data.ingest import ingest
 from understudy.data.raw import Broken, Raw
 from understudy.data.sources import saved_dataset
