@@ -3,7 +3,8 @@
 data -> ingest -> prepare --+--> teacher --> distill --+--> evaluate -> gate -> register
                             +--> control --------------+
 
-A recipe may have several teachers, a learner several trainings in a row (stages), and these may read further data.
+A recipe may have several teachers, a learner several trainings in a row (stages), and these may read further data. A
+teacher's logits may be cached, by a node between it and the trainings that read them.
 
 A node is one step of a run. Its name is that of the step's state in the run's folder, of the pipeline's task, and of
 the job in a cluster. Its role names its result among other nodes' inputs.
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from understudy.recipe import Recipe
 from understudy.recipe.learners import in_order, job_of, paths_of, start_of
-from understudy.recipe.roles import CONTROL, STUDENT, learner_of
+from understudy.recipe.roles import CONTROL, STUDENT, TEACHER, learner_of
 
 RECORDS, EXAMPLES, MEASURES, VERDICT, REGISTERED = "records", "examples", "measures", "verdict", "registration"
 """The roles of other results."""
@@ -62,6 +63,14 @@ PREPARE = Kind("prepare", "understudy.steps.prepare", "understudy.components.pre
 TRAINING = Kind(
     "train", "understudy.steps.training", "understudy.components.train.component", launches=True, resumes=True
 )
+LOGITS = Kind(
+    "logits",
+    "understudy.steps.logits",
+    "understudy.components.logits.component",
+    launches=True,
+    resumes=True,
+    reads_code=True,
+)
 EVALUATION = Kind(
     "evaluate",
     "understudy.steps.evaluate",
@@ -104,14 +113,16 @@ class Node:
     training: str = ""
     """Of a training: its path in the recipe; empty for a model that is used as it is."""
     examples: str = ""
-    """Of a training: the role of its examples."""
+    """Of a training, or of logits: the role of its examples."""
     data: str = ""
     """Of data: the name of its data set; empty for that of the section `data`."""
     start: str = ""
     """Of a training: the role of the model that it starts from: of an earlier stage, or of the teacher that gives its
     layers. Empty for random or pretrained weights."""
     teachers: tuple[str, ...] = ()
-    """Of a training: the roles of its teachers."""
+    """Of a training: the roles of its teachers. Of logits: their teacher's."""
+    logits: tuple[str, ...] = ()
+    """Of a training: the roles of its teachers' cached logits, in the teachers' order; "" for a model in memory."""
     resources: str = ""
     """Of a kind that launches a job: the key of the job's section in `resources`."""
 
@@ -134,7 +145,7 @@ class Node:
 def nodes(recipe: Recipe) -> tuple[Node, ...]:
     """The nodes of a recipe, each after those whose results are its inputs."""
     roles = (*recipe.all_teachers, *((CONTROL,) if recipe.student.control else ()), STUDENT)
-    return (
+    every = (
         Node("ingest", INGEST, RECORDS),
         Node("prepare", PREPARE, EXAMPLES, (RECORDS,)),
         *_of_data_sets(recipe),
@@ -145,6 +156,7 @@ def nodes(recipe: Recipe) -> tuple[Node, ...]:
         Node("gate", GATE, VERDICT, (MEASURES, RECORDS, EXAMPLES, *roles)),
         Node("register", REGISTRATION, REGISTERED, (MEASURES, VERDICT, RECORDS, EXAMPLES, *roles)),
     )
+    return tuple(dict.fromkeys(every))  # several trainings may read the same logits
 
 
 def _of_data_sets(recipe: Recipe) -> Iterator[Node]:
@@ -172,7 +184,11 @@ def _stages(recipe: Recipe, role: str, name: str) -> Iterator[Node]:
         teachers = recipe.teachers_of(path) if path and role != CONTROL else ()
         data = recipe.trainings[path].data if path else None
         examples = f"{EXAMPLES}-{data}" if data else EXAMPLES
-        inputs = tuple(dict.fromkeys((examples, *((start,) if start else ()), *teachers)))
+        cached = [_logits(recipe, name, data or "", examples) for name in teachers]
+        yield from (node for node in cached if node)
+        logits = tuple(node.role if node else "" for node in cached)
+        signals = [role or name for name, role in zip(teachers, logits, strict=True)]
+        inputs = tuple(dict.fromkeys((examples, *((start,) if start else ()), *signals)))
         yield Node(
             f"{name}{suffix}",
             TRAINING,
@@ -183,9 +199,28 @@ def _stages(recipe: Recipe, role: str, name: str) -> Iterator[Node]:
             examples=examples,
             start=start,
             teachers=teachers,
+            logits=logits if any(logits) else (),
             resources=job_of(recipe, learner),
         )
         start = f"{role}{suffix}"
+
+
+def _logits(recipe: Recipe, teacher: str, data: str, examples: str) -> Node | None:
+    """The node that caches a teacher's logits on the examples of a data set; None if its model is in memory."""
+    if not recipe.logit_cache(teacher):
+        return None
+    parts = ("logits", "" if teacher == TEACHER else teacher, data)
+    name = "-".join(part for part in parts if part)
+    return Node(
+        name,
+        LOGITS,
+        name,
+        (examples, teacher),
+        learner=learner_of(teacher),
+        examples=examples,
+        teachers=(teacher,),
+        resources="evaluate",
+    )
 
 
 def trainings(recipe: Recipe) -> tuple[Node, ...]:

@@ -9,6 +9,7 @@ FOLDERS = [Path("tests") / name for name in ("unit", "ranks", "registry", "serve
 
 WITHOUT = {
     "teachers/teacher.py": "a protocol without code: its one class is tested in teachers/test_in_memory.py",
+    "teachers/cache/layout.py": "sizes and checksums: teachers/cache/test_parts.py and test_reader.py",
     "plan/simulation.py": "where every trace runs: plan/test_trace.py",
     "plan/planned.py": "a type: plan/test_trace.py and plan/test_depth.py",
     "plan/layouts.py": "plan/test_depth.py, for the blocks of each stage",
@@ -25,6 +26,7 @@ WITHOUT = {
     "cli/store.py": "cli/test_store_commands.py",
     "agent/eviction.py": "the message to a rank whose pod has to go: agent/test_node.py",
     "agent/surroundings.py": "agent/test_evaluation.py, and every training of train/jobs.py asks them",
+    "agent/logits.py": "ranks/pipeline/test_cached_logits.py",
     "agent/training.py": "a training as a rank has it: agent/test_worker.py",
     "data/copies.py": "counts in records.json: data/test_ingest.py",
     "data/documents.py": "data/test_ingest.py",
@@ -139,6 +141,7 @@ WITHOUT = {
     "train/curve.py": "train/test_parity.py, and train/test_guard.py for its marks",
     "train/training.py": "types of a training: train/test_parity.py",
     "recipe/training.py": "recipe/test_schema.py",
+    "recipe/logits.py": "sections: recipe/test_logit_rules.py",
 }
 
 

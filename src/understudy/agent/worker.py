@@ -78,7 +78,7 @@ def _worked(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcom
 def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
     from understudy.agent.surroundings import Surroundings
     from understudy.jobs.collectives import Collectives
-    from understudy.jobs.payload import Serving, TrainingJob
+    from understudy.jobs.payload import LogitCaching, Serving, TrainingJob
 
     surroundings = Surroundings(spec, heartbeat)
     if isinstance(spec.payload, TrainingJob):
@@ -89,6 +89,10 @@ def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
         from understudy.agent.collectives import measure
 
         measure(spec, spec.payload, surroundings)
+    elif isinstance(spec.payload, LogitCaching):
+        from understudy.agent.logits import cache
+
+        cache(spec, spec.payload, surroundings)
     elif isinstance(spec.payload, Serving):
         from understudy.agent.serving import serve
 

@@ -3,20 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from understudy.jobs.collectives import Collectives
 from understudy.recipe import (
+    Evaluate,
     EvaluatePrecision,
     Model,
     Objectives,
     Recipe,
     SavedLayers,
+    SavedLogits,
     SavedModel,
     Start,
     TeacherPrecision,
     Train,
 )
+from understudy.recipe.logits import LogitCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,7 @@ class TrainingJob(TrainingSettings):
     """A model to start from: fetched, or of an earlier stage."""
     start: SavedLayers | None = None
     """Layers of a teacher to start from."""
-    teachers: dict[str, SavedModel] = field(default_factory=dict)
+    teachers: dict[str, SavedModel | SavedLogits] = field(default_factory=dict)
     """By name, in the recipe's order."""
 
     @property
@@ -93,6 +96,39 @@ class TrainingJob(TrainingSettings):
         initial = Path(copies["initial"]) if self.initial else None
         start = replace(self.start, folder=copies["start"]) if self.start else None
         return replace(self, examples=Path(copies["examples"]), initial=initial, start=start, teachers=teachers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitCaching:
+    """Caching a teacher's logits on the training split of examples; the result is their files."""
+
+    kind: Literal["logits"] = "logits"
+    examples: str
+    teacher: SavedModel
+    name: str
+    """The teacher's, in the recipe."""
+    cache: LogitCache
+    """How much is cached."""
+    temperature: float
+    """That of the objectives which read them."""
+    digests: dict[str, str]
+    """Of the teacher and the examples, by role."""
+    evaluate: Evaluate
+    """Precision, batch size, and the model's layout over processes."""
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folders that ranks read, by name."""
+        return {"examples": self.examples, self.name: self.teacher.folder}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that the result states."""
+        return {**self.digests, "temperature": self.temperature, "method": self.cache.model_dump(mode="json")}
+
+    def reading(self, copies: Mapping[str, str]) -> "LogitCaching":
+        """The same work on copied folders, by the names of `reads`."""
+        return replace(self, examples=copies["examples"], teacher=replace(self.teacher, folder=copies[self.name]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,4 +181,4 @@ class Serving:
         return self
 
 
-Payload = TrainingJob | Evaluation | Serving | Collectives
+Payload = TrainingJob | LogitCaching | Evaluation | Serving | Collectives

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from understudy.recipe.objectives import Requirements, TeacherObjective, Weight
+from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective, Weight
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -25,6 +25,7 @@ class DecoupledKDObjective(TeacherObjective):
     takes_mean: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"logits"}),
+        refuses_cache={"sampled": NOT_SAMPLED},
         refuses={
             "mixup": "decoupled_kd splits the classes into the label and the others, and a mixed image has two labels; "
             "leave augment.mixup out, or take logits"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import Requirements, TeacherObjective
+from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -22,7 +22,9 @@ class JSDObjective(TeacherObjective):
     """
 
     takes_mean: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(signals=frozenset({"logits"}))
+    requirements: ClassVar[Requirements] = Requirements(
+        signals=frozenset({"logits"}), refuses_cache={"sampled": NOT_SAMPLED}
+    )
     type: Literal["jsd"]
     beta: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The teacher's share of the mixture. 0 is KL(teacher || student), as `logits`, and 1 is KL(student || teacher), as

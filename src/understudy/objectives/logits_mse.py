@@ -20,7 +20,13 @@ class LogitsMSEObjective(TeacherObjective):
     """Squared difference of the logits, averaged over classes (Kim et al. 2021)."""
 
     takes_mean: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(signals=frozenset({"logits"}))
+    requirements: ClassVar[Requirements] = Requirements(
+        signals=frozenset({"logits"}),
+        refuses_cache={
+            "cached": "compares the logits of all classes, and most are not cached; remove the teacher's section "
+            "logits, or take the objective logits"
+        },
+    )
     type: Literal["logits_mse"]
     standardize: bool = False
     """Compare z-scores of the logits (Sun et al. 2024): the student copies their order and relations, and neither their

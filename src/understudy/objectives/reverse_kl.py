@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import Requirements, TeacherObjective
+from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -21,7 +21,9 @@ class ReverseKLObjective(TeacherObjective):
     """
 
     takes_mean: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(signals=frozenset({"logits"}))
+    requirements: ClassVar[Requirements] = Requirements(
+        signals=frozenset({"logits"}), refuses_cache={"sampled": NOT_SAMPLED}
+    )
     type: Literal["reverse_kl"]
     temperature: Annotated[float, Field(gt=0)] = 2.0
     """Logits are divided by it. The factor temperature^2 keeps gradients as large as those of the labels."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import Requirements, TeacherObjective
+from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
@@ -22,7 +22,9 @@ class SkewedKLObjective(TeacherObjective):
     """
 
     takes_mean: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(signals=frozenset({"logits"}))
+    requirements: ClassVar[Requirements] = Requirements(
+        signals=frozenset({"logits"}), refuses_cache={"sampled": NOT_SAMPLED}
+    )
     type: Literal["skewed_kl"]
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The skew: the share of the first distribution in the mixture. Towards 0 it is the KL divergence."""

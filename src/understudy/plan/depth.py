@@ -76,7 +76,11 @@ def depths(planned: Planned) -> Depths:
     """The depths of a training's models; unknown where an objective compares their layers."""
     if extras_of(planned.settings.objectives):
         return None, {}
-    teachers = {name: depth(teacher, section_of(name)) for name, teacher in planned.teachers.items()}
+    teachers = {
+        name: depth(teacher, section_of(name))
+        for name, teacher in planned.teachers.items()
+        if name not in planned.cached
+    }
     return depth(planned.model, planned.settings.train_path) if _trains_alike(planned.train.lora) else None, teachers
 
 

@@ -98,7 +98,8 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
         if not node.training or node.is_control:
             continue
         teachers = {name: models[section_of(name)] for name in node.teachers}
-        planned = Planned(training_settings(recipe, node), models[node.model], teachers, examples)
+        cached = frozenset(name for name in node.teachers if recipe.logit_cache(name))
+        planned = Planned(training_settings(recipe, node), models[node.model], teachers, examples, cached)
         yield _job(node, planned, recipe.resources.by_job[node.resources])
 
 

@@ -18,6 +18,8 @@ class Planned:
     teachers: Mapping[str, Description]
     """By name, in the recipe's order."""
     examples: PlaceholderExamples
+    cached: frozenset[str] = frozenset()
+    """The teachers whose logits are cached: they are not in memory."""
 
     @property
     def train(self) -> Train:

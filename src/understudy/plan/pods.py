@@ -69,7 +69,8 @@ def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
     for node in nodes:
         if node.training and (resources := limited.get(node.resources)):
             settings = training_settings(recipe, node)
-            weights = Held(sizes[node.model], sum(sizes[section_of(name)] for name in node.teachers))
+            in_memory = [name for name in node.teachers if not recipe.logit_cache(name)]
+            weights = Held(sizes[node.model], sum(sizes[section_of(name)] for name in in_memory))
             yield Need(node.resources, _state(settings.train, resources), _training(settings, resources, weights))
     evaluation = node_of(recipe, EVALUATION).resources
     if resources := limited.get(evaluation):

@@ -8,12 +8,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from understudy.models.adapters import add_adapters
 from understudy.models.build import uninitialized_model
+from understudy.models.facts import output_size
 from understudy.models.float8 import convert_to_float8
 from understudy.models.tasks import TextModel
 from understudy.objectives.objective import Objective
 from understudy.parallel.apply import Spread
 from understudy.parallel.blocks import blocks
 from understudy.parallel.savers import Savers
+from understudy.plan.cached_logits import BlankLogits
 from understudy.plan.copies import Copies
 from understudy.plan.layouts import layout_over
 from understudy.plan.ledger import Ledger
@@ -113,6 +115,9 @@ def _teachers(
     teachers, teacher_blocks = list[Teacher](), {}
     settings = planned.settings
     for name, description in planned.teachers.items():
+        if name in planned.cached:
+            teachers.append(BlankLogits(output_size(planned.examples.facts)))
+            continue
         network = uninitialized_model(description, section_of(name))
         with _disable_current_modes():  # its meshes need real tensors of ranks
             inference = spread_of_teacher(spread, settings.teacher_shards, settings.learner)

@@ -3,7 +3,7 @@
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.evaluation import Evaluate, EvaluatePrecision, Gate, Generation
 from understudy.recipe.lora import Lora
-from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel, SavedModel
+from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel, SavedLogits, SavedModel
 from understudy.recipe.objectives import Objectives, ObjectiveSection
 from understudy.recipe.roles import Candidate
 from understudy.recipe.schema import (
@@ -64,6 +64,7 @@ __all__ = [
     "Recompute",
     "Resources",
     "SavedLayers",
+    "SavedLogits",
     "SavedModel",
     "Schedule",
     "Section",

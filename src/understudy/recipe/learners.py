@@ -16,12 +16,14 @@ RESERVED = frozenset(
     {
         *(TEACHER, STUDENT, CONTROL, CHAMPION),
         *("records", "examples", "measures", "verdict", "registration", "trivial", "weights", "foreign"),
-        *("initial", "start", "ingest", "prepare", "distill", "evaluate", "gate", "register", "rejected"),
+        *("initial", "start", "ingest", "prepare", "distill", "evaluate", "gate", "register", "rejected", "logits"),
     }
 )
 """Names of steps, tasks and results, which a teacher cannot have."""
 OF_DATA_SETS = ("ingest", "prepare", "records", "examples")
 """The names of a data set's steps and results are these with its name, as records-more."""
+OF_LOGITS = "logits-"
+"""How the names of steps and results begin that cache a teacher's logits."""
 NUMBERED = re.compile(r".*-[0-9]+")
 """Names like those of a learner's stages."""
 
@@ -161,7 +163,7 @@ def _layers_from(recipe: Recipe, section: str) -> str | None:
 def _names(recipe: Recipe) -> Iterator[Conflict]:
     of_data_sets = {f"{prefix}-{name}" for prefix in OF_DATA_SETS for name in recipe.data_sets}
     for name in recipe.teachers:
-        if name in RESERVED or name in of_data_sets or NUMBERED.fullmatch(name):
+        if name in RESERVED or name in of_data_sets or NUMBERED.fullmatch(name) or name.startswith(OF_LOGITS):
             yield ("teachers", name), "names a step or result of every run; take another name"
     for name in recipe.resources.teachers:
         if name not in recipe.teachers:

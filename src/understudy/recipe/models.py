@@ -73,3 +73,10 @@ class SavedModel:
 
     folder: str
     model: Model
+
+
+@dataclass(frozen=True)
+class SavedLogits:
+    """A teacher's logits that a step cached."""
+
+    folder: str

@@ -38,6 +38,14 @@ Extra = Literal["hidden_states", "attentions"]
 """An output of a model besides its logits."""
 Feature = Literal["pp", "cp", "tp", "sequence_parallel", "packing", "mixup"]
 """A way to split a model or its sequences over processes, to keep packed documents apart, or to mix examples."""
+Cache = Literal["cached", "sampled"]
+"""A teacher's logits that are read from the store: the largest ones, or sampled ones."""
+
+NOT_SAMPLED = (
+    "is no mean over the teacher's distribution, so sampled classes would bias it; cache top_k or nucleus, or take "
+    "logits"
+)
+"""Why an objective refuses sampled logits."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ class Requirements:
     """Outputs of the teacher; none if it compares the student with the labels alone."""
     refuses: Mapping[Feature, str] = field(default_factory=dict)
     """For each feature that it does not work with: the reason, and the fix."""
+    refuses_cache: Mapping[Cache, str] = field(default_factory=dict)
+    """The same for cached logits: `sampled` refuses only those."""
     examples: int = 1
     """Fewest examples of a micro-batch, for an objective that compares them with each other."""
 
@@ -55,6 +65,16 @@ class Requirements:
     def extras(self) -> frozenset[Extra]:
         """Outputs besides logits, which the student must give, too."""
         return frozenset(signal for signal in self.signals if signal != "logits")
+
+    def cache_conflicts(self, *, sampled: bool) -> Iterator[str]:
+        """The reasons why the objective cannot learn from cached logits, sampled ones or the largest."""
+        if self.extras:
+            names = " and ".join(sorted(self.extras)).replace("_", " ")
+            yield f"compares {names}, and the teacher's logits alone are cached; remove its section logits"
+        if "cached" in self.refuses_cache:
+            yield self.refuses_cache["cached"]
+        elif sampled and "sampled" in self.refuses_cache:
+            yield self.refuses_cache["sampled"]
 
     def conflicts(
         self, degrees: Degrees | None, *, packed: bool, mixed: bool, batch_size: int, parts: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe import learners
+from understudy.recipe import learners, logit_rules
 from understudy.recipe.evaluation import GENERATED, Evaluate
 from understudy.recipe.key_path import Conflict, KeyPath
 from understudy.recipe.learners import Training, to_key_path, trainings
@@ -41,6 +41,8 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
         yield from _lora((*key_path, "lora"), train, training.learner)
         if not learner_conflicts:
             yield from _beside_teachers(recipe, training)
+    if not learner_conflicts:
+        yield from logit_rules.conflicts(recipe)
     yield from _measuring(recipe.evaluate, recipe.resources.evaluation)
     if recipe.candidate == "control" and not recipe.student.control:
         yield ("register", "control"), "no control is trained; set student.control to true, or leave this out"

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from understudy.recipe.data import Chat, Data, DataSet, Image, Text
 from understudy.recipe.evaluation import GENERATED, Evaluate, Gate, Generation
+from understudy.recipe.logits import LogitCache
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import Distill, Objectives, StageObjectives, TeacherObjective, without_teacher
@@ -159,6 +160,10 @@ class Learner(Section):
 
 class Teacher(Learner):
     """A large model. A pretrained one without a training is used as it is. With `distill` it has teachers itself."""
+
+    logits: Annotated[LogitCache | None, Field(exclude_if=_is_none)] = None
+    """Its logits on the training split are computed once, cached in the store, and read by every training that learns
+    from it, instead of the model beside the student. Default: the model."""
 
     @model_validator(mode="after")
     def _needs_training(self) -> "Teacher":
@@ -333,6 +338,10 @@ class Recipe(Section):
         sections = [section for section in self.objectives_of(training) if isinstance(section, TeacherObjective)]
         named = {name for objective in sections for name in objective.names(names)}
         return tuple(name for name in names if name in named)
+
+    def logit_cache(self, name: str) -> LogitCache | None:
+        """How much is cached of a teacher's logits; None if its model is beside the student."""
+        return self.all_teachers[name].logits
 
     @property
     def objectives(self) -> Objectives:

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.graph import EXAMPLES, RECORDS, Node
-from understudy.jobs.payload import Evaluation, Payload, Serving, TrainingJob
+from understudy.jobs.payload import Evaluation, LogitCaching, Payload, Serving, TrainingJob
 from understudy.jobs.specification import JobSpec
 from understudy.jobs.trainings import training_settings
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Recipe, Resources, SavedLayers, SavedModel
+from understudy.recipe import FactoryModel, Recipe, Resources, SavedLayers, SavedLogits, SavedModel
 from understudy.recipe.learners import start_of
-from understudy.recipe.roles import section_of
+from understudy.recipe.logit_rules import temperature_of
+from understudy.recipe.roles import TEACHER, section_of
 from understudy.revision import build
 from understudy.steps.step import Work
 
@@ -24,13 +25,41 @@ def training_spec(work: Work, node: Node, initial: Path | None) -> JobSpec:
         node: the training.
         initial: the files of the model that it starts from, if any: pretrained, or of an earlier stage.
     """
-    models, start = work.recipe.models, start_of(work.recipe, node.training)
+    start = start_of(work.recipe, node.training)
     payload = TrainingJob(
         **vars(training_settings(work.recipe, node)),
         examples=work.input(node.examples),
         initial=initial,
         start=SavedLayers(str(work.input(node.start)), start) if start else None,
-        teachers={name: SavedModel(str(work.input(name)), models[section_of(name)]) for name in node.teachers},
+        teachers=_teachers(work, node),
+    )
+    return _job_spec(work, work.step, payload, node.resources)
+
+
+def _teachers(work: Work, node: Node) -> dict[str, SavedModel | SavedLogits]:
+    """A training's teachers by name: the model, or its cached logits."""
+    models = work.recipe.models
+    return {
+        name: SavedLogits(str(work.input(logits)))
+        if logits
+        else SavedModel(str(work.input(name)), models[section_of(name)])
+        for name, logits in zip(node.teachers, node.logits or [""] * len(node.teachers), strict=True)
+    }
+
+
+def logits_spec(work: Work, node: Node) -> JobSpec:
+    """The specification of the job that caches a teacher's logits."""
+    (name,), recipe = node.teachers, work.recipe
+    cache = recipe.logit_cache(name)
+    assert cache is not None
+    payload = LogitCaching(
+        examples=str(work.input(node.examples)),
+        teacher=SavedModel(str(work.input(name)), recipe.models[node.model]),
+        name=name,
+        cache=cache,
+        temperature=temperature_of(recipe, name),
+        digests={TEACHER: work.inputs[name], EXAMPLES: work.inputs[node.examples]},
+        evaluate=recipe.evaluate,
     )
     return _job_spec(work, work.step, payload, node.resources)
 

@@ -38,8 +38,12 @@ def step(node: Node) -> Step:
 
 def _section(node: Node, recipe: Recipe, store: Store) -> Mapping[str, object]:
     resources, precision = recipe.resources.by_job[node.resources], recipe.learners[node.learner].teacher_precision
-    teachers = {"teachers": list(node.teachers), "teacher_precision": precision} if node.teachers else {}
+    teachers: dict[str, object] = {}
+    if node.teachers:
+        teachers = {"teachers": list(node.teachers), "teacher_precision": precision}
     start = start_of(recipe, node.training) if node.training else None
+    if any(node.logits):
+        teachers["logits"] = list(node.logits)
     return {
         "model": model_identity(recipe.models[node.model], store, node.model),
         **training_identity(settings(node, recipe), resources, recipe.seed),

@@ -10,7 +10,7 @@ from understudy.models.describe import describe
 from understudy.models.facts import Description, predicts_tokens, read_description, read_facts
 from understudy.models.trust import trusted_description
 from understudy.objectives.objective import extras_of
-from understudy.recipe import Degrees, degrees
+from understudy.recipe import Degrees, SavedModel, degrees
 from understudy.recipe.objectives import Extra
 from understudy.recipe.roles import section_of
 
@@ -52,6 +52,7 @@ def description_of(job: "TrainingJob") -> Description:
 def description_of_teacher(job: "TrainingJob", name: str) -> Description:
     """The description of one of the model's teachers."""
     teacher = job.teachers[name]
+    assert isinstance(teacher, SavedModel)
     return trusted_description(Path(teacher.folder), teacher.model, job.examples, section_of(name))
 
 

@@ -12,7 +12,7 @@ from understudy.models.build import (
     move_buffers,
 )
 from understudy.models.eight_bits import EightBits
-from understudy.models.facts import keeps_apart, read_facts
+from understudy.models.facts import keeps_apart, output_size, read_facts
 from understudy.models.files import check_files, read_weights
 from understudy.models.four_bits import FourBits
 from understudy.models.narrow import narrowed
@@ -22,8 +22,10 @@ from understudy.objectives.objective import extras_of, learns_from
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.savers import Savers
 from understudy.parallel.tensor import has_plan
-from understudy.recipe import TeacherPrecision
+from understudy.recipe import SavedLogits, TeacherPrecision
 from understudy.recipe.roles import STUDENT, section_of
+from understudy.teachers.cache.reader import CachedLogits
+from understudy.teachers.cached import CachedTeacher
 from understudy.teachers.in_memory import ModelTeacher
 from understudy.teachers.teacher import Teacher
 from understudy.train.descriptions import description_of_teacher
@@ -42,9 +44,14 @@ def frozen_teachers(
     job: "TrainingJob", examples: Examples, spread: Spread
 ) -> tuple[dict[str, Teacher], dict[str, OutputShapes]]:
     """The teachers by name, and the shapes of their outputs."""
-    teachers, shapes = {}, {}
-    for name in job.teachers:
-        teachers[name], shapes[name] = _frozen_teacher(job, name, examples, spread)
+    teachers, shapes = dict[str, Teacher](), dict[str, OutputShapes]()
+    for name, teacher in job.teachers.items():
+        if isinstance(teacher, SavedLogits):
+            vocabulary = output_size(read_facts(job.examples))
+            teachers[name] = CachedTeacher(CachedLogits(Path(teacher.folder)), len(examples), vocabulary)
+            shapes[name] = OutputShapes()
+        else:
+            teachers[name], shapes[name] = _frozen_teacher(job, name, examples, spread)
     return teachers, shapes
 
 

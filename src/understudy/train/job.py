@@ -29,6 +29,7 @@ from understudy.objectives.objective import Context, Objective, objective
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.devices import over_devices
+from understudy.recipe import SavedModel
 from understudy.recipe.roles import section_of
 from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
 from understudy.teachers.teacher import Teacher
@@ -187,7 +188,8 @@ def _check_documents(job: "TrainingJob", learner: Learner, teachers: Mapping[str
     if keeps_apart(facts):
         check_learner(learner, facts, spread, job.model_path)
         for name, teacher in teachers.items():
-            check_teacher(teacher, facts, spread, section_of(name))
+            if isinstance(job.teachers[name], SavedModel):
+                check_teacher(teacher, facts, spread, section_of(name))
 
 
 def _checkpoints(

@@ -12,7 +12,7 @@ from understudy.models.describe import describe
 from understudy.models.facts import Description, keeps_apart, read_facts
 from understudy.models.outputs import OutputShapes
 from understudy.objectives.objective import Context, extras_of, objective
-from understudy.recipe import degrees
+from understudy.recipe import SavedModel, degrees
 from understudy.recipe.objectives import Extra
 from understudy.recipe.roles import STUDENT, section_of
 from understudy.train.batches import check_batches
@@ -86,7 +86,8 @@ def _try_measured(job: "TrainingJob", split: Examples) -> None:
     """Check that this job's model, and those before and after, compute in the precision of their evaluation."""
     if job.measured_in == "fp32":
         return
-    teachers = {section_of(name): description_of_teacher(job, name) for name in job.teachers}
+    in_memory = [name for name, teacher in job.teachers.items() if isinstance(teacher, SavedModel)]
+    teachers = {section_of(name): description_of_teacher(job, name) for name in in_memory}
     for path, description in {**_descriptions(job), **teachers}.items():
         check_narrowed(description, split, path)
 

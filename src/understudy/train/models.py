@@ -34,6 +34,7 @@ from understudy.models.weight_files import weight_bytes
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.savers import Savers
+from understudy.recipe import SavedModel
 from understudy.train.descriptions import extras_of_job
 from understudy.train.documents import check_takes_positions
 from understudy.train.layers import start_sources
@@ -110,7 +111,8 @@ def _share(job: "TrainingJob", model: nn.Module, spread: Spread) -> int:
     """Bytes of a rank's weights, of a whole model and its teachers."""
     parts = spread.degrees.world_size // spread.degrees.dp_replicate
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    return (weights + sum(weight_bytes(Path(teacher.folder)) for teacher in job.teachers.values())) // parts
+    beside = [Path(teacher.folder) for teacher in job.teachers.values() if isinstance(teacher, SavedModel)]
+    return (weights + sum(map(weight_bytes, beside))) // parts
 
 
 def _fill(

@@ -18,7 +18,7 @@ from understudy.models.facts import Facts
 from understudy.plan.placeholders import PlaceholderExamples
 from understudy.plan.planned import Planned
 from understudy.plan.trace import Traced, traces
-from understudy.recipe import Degrees, degrees
+from understudy.recipe import Degrees, SavedModel, degrees
 
 LABELS = [{"type": "labels", "weight": 1.0}]
 DISTILL = [{"type": "labels", "weight": 0.5}, {"type": "logits", "weight": 0.5, "temperature": 2.0}]
@@ -112,7 +112,8 @@ def planned_on(device: str, job: JobSpec, facts: Facts) -> list[Traced]:
     work, processes = training(job), job.resources.processes
     strategy = work.train.strategy
     mesh_degrees = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
-    teachers = {name: describe(taught.model, facts, "teacher.model") for name, taught in work.teachers.items()}
+    models = {name: taught.model for name, taught in work.teachers.items() if isinstance(taught, SavedModel)}
+    teachers = {name: describe(model, facts, "teacher.model") for name, model in models.items()}
     model = describe(work.model, facts, "student.model")
     described = Planned(work, model, teachers, PlaceholderExamples(facts, 64))
     return traces(described, mesh_degrees, device, torch.bfloat16 if device == "cuda" else torch.float32)

@@ -87,7 +87,8 @@ def with_payload(job: JobSpec, **changes: Any) -> JobSpec:
     """The same training job of something else; `teacher` is the folder of its only teacher."""
     payload = training(job)
     if teacher := changes.pop("teacher", None):
-        model = payload.teachers["teacher"].model if payload.teachers else payload.model
+        earlier = payload.teachers.get("teacher")
+        model = earlier.model if isinstance(earlier, SavedModel) else payload.model
         changes["teachers"] = {"teacher": SavedModel(str(teacher), model)}
     return replace(job, payload=replace(payload, **changes))
 

@@ -11,9 +11,11 @@ import yaml
 from kfp import dsl
 
 from tests import ROOT
+from tests.unit.pipeline.conftest import IMAGES
 from understudy import steps
 from understudy.components.evaluate import classifier
 from understudy.graph import Kind, nodes
+from understudy.pipelines.compiled import write
 from understudy.recipe.file import load
 from understudy.steps.lookup import Lookup
 from understudy.steps.start import Begun
@@ -33,8 +35,9 @@ VERDICT: dict[str, Any] = {
 }
 
 
-KINDS = {node.name: node.kind for node in nodes(load(ROOT / "recipes" / "digits.yaml"))}
-"""The kind of each node of digits."""
+CACHED = ["teacher.logits={type: top_k}"]
+KINDS = {node.name: node.kind for node in nodes(load(ROOT / "recipes" / "digits.yaml", overrides=CACHED))}
+"""The kind of each node of digits with cached logits."""
 
 
 def component(name: str) -> Any:
@@ -48,6 +51,14 @@ def of_digits(name: str) -> Any:
 
 def metadata(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / "components" / name / "metadata.yaml").read_text()))
+
+
+@pytest.fixture(scope="module")
+def with_logits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The compiled pipeline of digits with cached logits."""
+    folder = tmp_path_factory.mktemp("cached")
+    write(load(ROOT / "recipes" / "digits.yaml", overrides=CACHED), IMAGES, folder)
+    return dict(next(iter(yaml.safe_load_all((folder / "digits.yaml").read_text()))))
 
 
 def embedded(spec: dict[str, Any], name: str) -> str:
@@ -112,7 +123,9 @@ def test_a_components_body_is_thin(path: Path) -> None:
 def result(step: str, folder: Path) -> Result:
     facts = {"accuracy": 0.5, "version": None, "name": "n", "url": "u", "candidate": "control"}
     inputs = {"student": "digest of student", "control": "digest of control"}
-    return steps.steps_of(load(ROOT / "recipes" / "digits.yaml"))[step].result("digest", folder, facts, inputs)
+    return steps.steps_of(load(ROOT / "recipes" / "digits.yaml", overrides=CACHED))[step].result(
+        "digest", folder, facts, inputs
+    )
 
 
 @pytest.fixture
@@ -139,7 +152,7 @@ def carried(spec: dict[str, Any], name: str, folder: Path, **arguments: Any) -> 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_source_that_a_task_carries_runs_alone(
-    monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any], name: str
+    monkeypatch: pytest.MonkeyPatch, content: Path, with_logits: dict[str, Any], name: str
 ) -> None:
     """The step is executed, its facts are shown, and the run is handed on."""
     calls = []
@@ -150,7 +163,7 @@ def test_the_source_that_a_task_carries_runs_alone(
 
     monkeypatch.setattr(steps, "component", execute)
     task = {"task": dsl.TaskConfig(node_selector={"gpu": "h100"})} if KINDS[name].launches else {}
-    returned, outputs = carried(spec, name, content, run="run-1", node=name, **task)
+    returned, outputs = carried(with_logits, name, content, run="run-1", node=name, **task)
     assert returned == (("approved", "run-1") if name == "gate" else "run-1")
     assert calls == [(name, "run-1", *(vars(setting) for setting in task.values()))]
     shown = next(artifact for role, artifact in outputs.items() if role != "report")

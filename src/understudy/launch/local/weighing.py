@@ -18,7 +18,7 @@ from understudy.launch.local import warm
 from understudy.models.facts import read_facts
 from understudy.models.weight_files import weight_bytes
 from understudy.plan.lower_bounds import Held
-from understudy.recipe import ArchitectureModel
+from understudy.recipe import ArchitectureModel, SavedModel
 from understudy.store import Run
 from understudy.store.files import read_json, write_json
 
@@ -33,7 +33,8 @@ def model_weights(run: Run, spec: JobSpec, job: TrainingJob) -> Held:
         spec: the job.
         job: its training.
     """
-    teacher = sum(weight_bytes(Path(teacher_model.folder)) for teacher_model in job.teachers.values())
+    beside = [Path(teacher.folder) for teacher in job.teachers.values() if isinstance(teacher, SavedModel)]
+    teacher = sum(map(weight_bytes, beside))
     if job.initial:
         return Held(weight_bytes(job.initial), teacher)
     return Held(_built_size(run, spec) if isinstance(job.model, ArchitectureModel) else 0, teacher)

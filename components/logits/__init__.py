@@ -1,0 +1,1 @@
+"""Caches the logits of a teacher."""

@@ -1,0 +1,36 @@
+"""The recipe's section `logits` of a teacher: how much of its distribution is cached for the trainings that read it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from understudy.recipe.section import Positive, Section
+
+
+class TopK(Section):
+    """The likeliest classes of each target; the mass of the others is spread evenly over them."""
+
+    type: Literal["top_k"]
+    k: Positive = 50
+
+
+class Nucleus(Section):
+    """The fewest classes that have a share of the mass (Holtzman et al. 2020); the rest is spread evenly."""
+
+    type: Literal["nucleus"]
+    mass: Annotated[float, Field(gt=0, lt=1)] = 0.98
+    most: Positive = 100
+    """The most classes of a target."""
+
+
+class Sampled(Section):
+    """Classes drawn from the distribution, with replacement (Anshumann et al. 2025, Sparse Logit Sampling).
+
+    In expectation the loss on them has the gradient of the loss on the whole distribution.
+    """
+
+    type: Literal["sampled"]
+    draws: Positive = 50
+
+
+LogitCache = Annotated[TopK | Nucleus | Sampled, Field(discriminator="type")]
