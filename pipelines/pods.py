@@ -9,7 +9,7 @@ from typing import Any
 from kfp import kubernetes
 
 from understudy import logs, metrics
-from understudy.graph import PREPARE, node_of, trainings
+from understudy.graph import INGEST, PREPARE, node_of, nodes, trainings
 from understudy.kube.identity import DRIVER, FETCHES, NO_SIDECAR
 from understudy.kube.settings import (
     CERTIFICATES,
@@ -24,7 +24,7 @@ from understudy.kube.settings import (
 )
 from understudy.launch.platform import CLUSTER
 from understudy.recipe import Recipe
-from understudy.recipe.hub import TOKENIZER, hub_ids
+from understudy.recipe.hub import TOKENIZER, hub_ids, source_section
 from understudy.registry.pod_token import SETTING
 from understudy.registry.server import PAGES
 from understudy.registry.signature import PUBLIC
@@ -58,6 +58,7 @@ def fetching(recipe: Recipe) -> set[str]:
     ids = hub_ids(recipe)
     tasks = {node.name for node in trainings(recipe) if node.model in ids}
     tasks |= {node_of(recipe, PREPARE).name} if TOKENIZER in ids else set()
+    tasks |= {node.name for node in nodes(recipe) if node.kind is INGEST and source_section(node.data) in ids}
     return tasks | {START} if tasks else tasks
 
 

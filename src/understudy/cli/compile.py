@@ -40,7 +40,9 @@ def print_pod_requirements(recipe: "Recipe", mount: str) -> None:
 
 def _of_this_machine(recipe: "Recipe") -> dict[str, str]:
     """The local paths and modules of a recipe, by their place in it."""
-    paths = {"data.source.path": getattr(recipe.data.source, "path", None)}
+    data = getattr(recipe.data.source, "path", None)
+    is_local = data and (Path(data).is_absolute() or not recipe.data.source.path_may_be_hub_id)
+    paths = {"data.source.path": data if is_local else None}
     for path, model in recipe.models.items():
         paths[f"{path}.factory"] = getattr(model, "factory", None)
         folder = getattr(model, "pretrained", None)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from understudy.recipe.section import BatchSize, Positive, Section
+from understudy.recipe.section import BatchSize, Positive, Section, is_none
 from understudy.recipe.strategy import Strategy
 from understudy.recipe.tasks import MetricName
 
@@ -45,10 +45,6 @@ class LmEval(Section):
     batch_size: BatchSize = 16
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class Evaluate(Section):
     """Measurements on the test split."""
 
@@ -58,10 +54,11 @@ class Evaluate(Section):
     stride: Positive | None = None
     """For text, in tokens: step of the sliding window over a document. A token is scored in the first window that
     contains it. A shorter stride gives more context, and takes longer. Default: the sequence length."""
-    generation: Generation | None = None
-    """For chat: limits of the generated answers. Default: those of Generation."""
-    lm_eval: Annotated[LmEval | None, Field(exclude_if=_is_none)] = None
-    """For language models: tasks of lm-eval. Left out of a dump without it: recipes from before it keep their keys."""
+    generation: Annotated[Generation | None, Field(exclude_if=is_none)] = None
+    """For chat: limits of the generated answers. Default: those of Generation. Left out of a dump without them: recipes
+    from before it keep their keys."""
+    lm_eval: Annotated[LmEval | None, Field(exclude_if=is_none)] = None
+    """For language models: tasks of lm-eval. Left out as generation is."""
     latency: Latency = Latency()
     precision: EvaluatePrecision = "fp32"
     """Precision of all models when they are measured and timed, and of the registered version when it is loaded."""

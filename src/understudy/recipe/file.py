@@ -18,9 +18,10 @@ from understudy.recipe.overrides import Override, apply, override
 from understudy.recipe.roles import STUDENT, TEACHER
 from understudy.recipe.rules import conflicts
 from understudy.recipe.schema import Recipe, Student
+from understudy.recipe.sources import takes_hub_ids
 from understudy.recipe.yaml import KeyPath, Value, Values
 
-# Values that may be paths. The data's always is, and a template's; the others may be hub ids.
+# Values that may be paths. A template's always is, and the data's of most sources; the others may be hub ids.
 DATA = ("data", "source", "path")
 MODEL = ("model", "pretrained")
 TEMPLATE = ("data", "chat", "template")
@@ -201,7 +202,8 @@ def _anchor(data: Values, folder: Path, changes: Sequence[Override]) -> None:
         if not isinstance(section, dict) or not isinstance(value, str) or not value:
             continue
         start = Path() if any(change.decides(path) for change in changes) else folder
-        if path in paths or _is_path(value, start):
+        always = path in paths and not (path[-1] == DATA[-1] and takes_hub_ids(section.get("type")))
+        if always or _is_path(value, start):
             section[path[-1]] = os.path.normpath(start.absolute() / os.path.expanduser(value))
 
 

@@ -13,4 +13,13 @@ def hub_ids(recipe: Recipe) -> dict[str, str]:
     ids = {path: model.pretrained for path, model in recipe.models.items() if isinstance(model, PretrainedModel)}
     if recipe.takes("data.text") and recipe.text.tokenizer.pretrained:
         ids[TOKENIZER] = recipe.text.tokenizer.pretrained
+    for name in ("", *recipe.data_sets):
+        source = recipe.data_of(name).source
+        if source.path_may_be_hub_id and (location := getattr(source, "path", None)):
+            ids[source_section(name)] = location
     return {path: name for path, name in ids.items() if not name.startswith(FOLDERS)}
+
+
+def source_section(data: str) -> str:
+    """The path in the recipe of a data set's source; of `data` without a name."""
+    return f"data_sets.{data}.source" if data else "data.source"

@@ -11,7 +11,7 @@ from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import Distill, Objectives, StageObjectives, TeacherObjective, without_teacher
 from understudy.recipe.roles import CONTROL, STUDENT, TEACHER, Candidate, learner_of
-from understudy.recipe.section import BatchSize, Fraction, Positive, Section
+from understudy.recipe.section import BatchSize, Fraction, Positive, Section, is_none
 from understudy.recipe.start import Start
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
 from understudy.recipe.tasks import MetricName, TaskName, default_objectives, load
@@ -29,10 +29,6 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 def _as_text(value: object) -> object:
     """A number as text: YAML reads 4 as a number, and Kubernetes requires text."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 Quantity = Annotated[str, Field(pattern=QUANTITY), BeforeValidator(_as_text)]
@@ -129,7 +125,7 @@ class Learner(Section):
     """A model and its training, or several in a row (stages)."""
 
     model: Model
-    start: Annotated[Start | None, Field(exclude_if=_is_none)] = None
+    start: Annotated[Start | None, Field(exclude_if=is_none)] = None
     """Layers of a teacher as first weights, instead of random ones. Left out of a dump without it, so that recipes from
     before there was a choice keep their keys."""
     train: Train | None = None
@@ -161,7 +157,7 @@ class Learner(Section):
 class Teacher(Learner):
     """A large model. A pretrained one without a training is used as it is. With `distill` it has teachers itself."""
 
-    logits: Annotated[LogitCache | None, Field(exclude_if=_is_none)] = None
+    logits: Annotated[LogitCache | None, Field(exclude_if=is_none)] = None
     """Its logits on the training split are computed once, cached in the store, and read by every training that learns
     from it, instead of the model beside the student. Default: the model."""
 

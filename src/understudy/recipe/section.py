@@ -17,3 +17,8 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
+
+
+def is_none(value: object) -> bool:
+    """Whether a key is left out of a dump: one that was added later, so that earlier recipes keep their keys."""
+    return value is None

@@ -6,7 +6,7 @@ point, and has a value SOURCE: the recipe's section of the source, and the field
 
 import importlib
 from collections.abc import Mapping
-from typing import Annotated, Protocol, Union
+from typing import Annotated, ClassVar, Protocol, Union
 
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -21,6 +21,7 @@ SOURCES = {
     "parquet": "understudy.data.sources.parquet",
     "csv": "understudy.data.sources.csv",
     "jsonl": "understudy.data.sources.jsonl",
+    "datasets": "understudy.data.sources.datasets",
     "text-files": "understudy.data.sources.text_files",
     "python-docs": "understudy.data.sources.python_docs",
     "python-questions": "understudy.data.sources.python_questions",
@@ -32,6 +33,9 @@ class SourceSection(Section):
 
     A relative `path` starts at the recipe's folder.
     """
+
+    path_may_be_hub_id: ClassVar[bool] = False
+    """Whether a `path` that is no folder is a hub id."""
 
     type: str
 
@@ -56,6 +60,11 @@ def load(name: str) -> RecipeSource:
     """A source by its name in SOURCES."""
     source: RecipeSource = importlib.import_module(SOURCES[name]).SOURCE
     return source
+
+
+def takes_hub_ids(name: object) -> bool:
+    """Whether the path of a source may be a hub id."""
+    return isinstance(name, str) and name in SOURCES and load(name).section.path_may_be_hub_id
 
 
 def serving(task: str) -> list[str]:

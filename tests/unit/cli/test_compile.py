@@ -52,6 +52,14 @@ def test_what_lies_on_the_stores_volume_is_in_the_pods(understudy, tmp_path: Pat
     ]
 
 
+def test_a_data_set_on_the_hub_is_nowhere_on_this_machine(understudy, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE.replace("image-folder, path: /data/shapes", "datasets, path: org/shapes"))
+    outcome = understudy("compile", "r.yaml", "--images", "r.example/ml/understudy:1")
+    assert [line.split(" must exist")[0] for line in outcome.err.splitlines()] == [
+        "note: student.model.factory: nets:small"
+    ]
+
+
 def test_pods_with_too_little_memory_are_told_before_anything_is_written(understudy, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE)
     small = ("--set", "resources.teacher.device=cpu", "--set", "resources.teacher.memory=1G")

@@ -159,6 +159,8 @@ def let_out(folder: Path, name: str = "digits") -> set[str]:
         ("teacher.model={pretrained: org/model, revision: main}", {"start", "teacher"}),
         ("student.model={pretrained: org/model, revision: main}", {"start", "distill", "control"}),
         ("teacher.model={pretrained: /models/vit}", set()),
+        ("data.source={type: datasets, path: org/images}", {"start", "ingest"}),
+        ("data.source={type: datasets, path: /data/images}", set()),
     ],
 )
 def test_the_tasks_that_fetch_have_a_way_out_and_a_proxy_and_no_other_has(

@@ -576,6 +576,13 @@ def test_a_pretrained_model_is_a_folder_when_it_looks_or_is_like_one(tmp_path: P
         assert load(path).teacher.model.pretrained == expected  # type: ignore[union-attr]
 
 
+def test_so_is_a_data_set_of_a_source_that_takes_hub_ids(tmp_path: Path) -> None:
+    (tmp_path / "org" / "there").mkdir(parents=True)
+    for name, expected in {"org/data": "org/data", "org/there": str(tmp_path / "org" / "there")}.items():
+        path = write(tmp_path, DIGITS.replace("type: digits", f"type: datasets, path: {name}"))
+        assert load(path).data.source.path == expected  # type: ignore[union-attr]
+
+
 # Errors of later steps
 
 

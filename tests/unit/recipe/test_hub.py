@@ -17,6 +17,9 @@ RECIPES = ROOT / "recipes"
         ("digits", ["teacher.model={pretrained: ./vit}"], {}),
         ("pydoc", ["data.text.tokenizer={pretrained: org/words}"], {"data.text.tokenizer": "org/words"}),
         ("pydoc", ["data.text.tokenizer={pretrained: ../words}"], {}),
+        ("pydoc", ["data.source={type: datasets, path: org/texts}"], {"data.source": "org/texts"}),
+        ("pydoc", ["data.source={type: datasets, path: /data/texts}"], {}),
+        ("pydoc", ["data.source={type: jsonl, path: org/texts}"], {}),
     ],
 )
 def test_a_hub_is_asked_for_ids_and_not_for_folders(recipe: str, changes: list[str], named: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.unit.data.sources.rewriting import rewrite_unseen
 from understudy.data.sources import digits as digits_data
 from understudy.data.sources import python_docs
 from understudy.errors import InputError
@@ -60,18 +61,6 @@ def saved_model(folder: Path, weights: bytes = b"weights") -> Path:
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(weights)
     return folder
-
-
-def rewrite_unseen(path: Path, content: bytes) -> None:
-    """Change a file in place and set its times back: size, mtime and inode are unchanged."""
-    stat = path.stat()
-    assert len(content) == stat.st_size
-    while path.stat().st_ctime_ns == stat.st_ctime_ns:  # the clock of a file system may tick slowly
-        with path.open("r+b") as stream:
-            stream.write(content)
-        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    now = path.stat()
-    assert (now.st_ino, now.st_size, now.st_mtime_ns) == (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 @pytest.mark.parametrize(
@@ -401,16 +390,34 @@ SOURCE_USERS = {
     "digits": {"digits"},
     "image_folder": {"image-folder"},
     "parquet": {"parquet"},
+    "arrow_rows": {"parquet", "datasets"},
+    "datasets": {"datasets"},
+    "built_dataset": {"datasets"},
+    "dataset_hub": {"datasets"},
+    "dataset_parts": {"datasets"},
+    "dataset_splits": {"datasets"},
+    "dataset_values": {"datasets"},
+    "saved_dataset": {"datasets"},
     "csv": {"csv"},
     "jsonl": {"jsonl"},
     "json_objects": {"jsonl"},
-    "conversations": {"parquet", "jsonl"},
+    "conversations": {"parquet", "jsonl", "datasets"},
     "text_files": {"text-files"},
     "python_docs": {"python-docs"},
     "python_questions": set(),
-    "files": {"image-folder", "parquet", "csv", "jsonl", "text-files"},
-    "columns": {"parquet", "csv", "jsonl"},
-    "registry": {"digits", "image-folder", "parquet", "csv", "jsonl", "text-files", "python-docs", "python-questions"},
+    "files": {"image-folder", "parquet", "csv", "jsonl", "datasets", "text-files"},
+    "columns": {"parquet", "csv", "jsonl", "datasets"},
+    "registry": {
+        "digits",
+        "image-folder",
+        "parquet",
+        "csv",
+        "jsonl",
+        "datasets",
+        "text-files",
+        "python-docs",
+        "python-questions",
+    },
 }
 
 
@@ -435,7 +442,7 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
         (tmp_path / "source" / "a").mkdir(exist_ok=True)
         (tmp_path / "source" / "a" / name).write_bytes(b"content")
     recipes = {"digits": digits, "python-docs": pydoc}
-    texts, images = ("csv", "jsonl", "text-files"), ("image-folder", "parquet")
+    texts, images = ("csv", "jsonl", "datasets", "text-files"), ("image-folder", "parquet")
     for recipe, kind in [*((digits, kind) for kind in images), *((pydoc, kind) for kind in texts)]:
         recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
     before = {kind: keys(recipe) for kind, recipe in recipes.items()}

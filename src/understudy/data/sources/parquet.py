@@ -1,28 +1,16 @@
-"""Records from Parquet files: a column for each field of the task, whose type fits the field's kind.
-
-Images are encoded bytes, or the {bytes, path} of the datasets library. The turns of a conversation are a list of
-structs.
-"""
+"""Records from Parquet files: a column for each field of the task, whose type fits the field's kind."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
-from understudy.data.sources.arrow_types import (
-    decoded,
-    holds_images,
-    holds_labels,
-    holds_numbers,
-    holds_text,
-    is_list,
-    is_null,
-    keys,
-)
-from understudy.data.sources.columns import Columns, check_named, split_of
-from understudy.data.sources.conversations import LAYOUTS, Conversation, Format, columns_of
+from understudy.data.sources.arrow_rows import BATCH_ROWS, CHECKS, Row, RowLayout, first_line
+from understudy.data.sources.arrow_types import holds_numbers
+from understudy.data.sources.columns import split_of
+from understudy.data.sources.conversations import Format, columns_of
 from understudy.data.sources.source import DataSource
 from understudy.data.sources.split_files import of_files
 from understudy.data.sources.splits import sizes
@@ -30,12 +18,6 @@ from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
 from understudy.recipe.tasks import Kind
 from understudy.store.files import Fingerprints
-
-BATCH_ROWS = 256
-
-
-Row = Mapping[str, Any]
-"""A record's values by column; None is a null."""
 
 
 class ParquetSource(SourceSection):
@@ -69,12 +51,14 @@ def read(section: ParquetSource, fields: Mapping[str, Kind]) -> Reading:
     )
     root, paths = files.find(_selection(section))
     by_name = {path.relative_to(root).as_posix(): path for path in paths}
-    rows = {name: _count(section, fields, columns, conversation, name, path) for name, path in by_name.items()}
+    keys = {field: field for field in ("image", "label") if field not in section.columns}
+    layout = RowLayout(fields, CHECKS, columns, conversation, keys, section.split)
+    rows = {name: _count(layout, name, path) for name, path in by_name.items()}
     splits, notes = dict[str, Split](), list[str]()
     if section.split is None:
         splits, notes = of_files(f"data.source.path: {section.path}", list(by_name))
     split_sizes = sizes((splits.get(name), count) for name, count in rows.items())
-    records = _records(section, columns, conversation, by_name, splits)
+    records = _records(layout, by_name, splits)
     return Reading(sum(rows.values()), records, tuple(notes), split_sizes)
 
 
@@ -96,14 +80,7 @@ def _damage() -> tuple[type[Exception], ...]:
     return pa.ArrowException, ValueError, OSError
 
 
-def _count(
-    section: ParquetSource,
-    fields: Mapping[str, Kind],
-    columns: Columns,
-    conversation: Conversation | None,
-    name: str,
-    path: Path,
-) -> int:
+def _count(layout: RowLayout, name: str, path: Path) -> int:
     """The number of a file's rows, after a check of its columns."""
     import pyarrow.parquet as pq
 
@@ -112,40 +89,29 @@ def _count(
         schema = metadata.schema.to_arrow_schema()
     except _damage():
         return 0  # _records reports the damage
-    _check_columns(section, fields, columns, name, schema)
-    if conversation is not None:
-        _check_conversation(conversation, name, schema)
+    layout.check(name, schema)
     return int(metadata.num_rows)
 
 
-def _records(
-    section: ParquetSource,
-    columns: Columns,
-    conversation: Conversation | None,
-    paths: dict[str, Path],
-    splits: dict[str, Split],
-) -> Iterator[Raw | Broken]:
+def _records(layout: RowLayout, paths: dict[str, Path], splits: dict[str, Split]) -> Iterator[Raw | Broken]:
     import pyarrow.parquet as pq
 
     naming = dict[bool, str]()
-    needed = {*columns.values(), *(conversation.names if conversation else ()), *filter(None, [section.split])}
     for name, path in paths.items():
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 labels = None
-                if "label" in columns:
-                    labels = _label_names(columns["label"], name, file.schema_arrow)
-                    _check_naming(columns["label"], name, file.schema_arrow, labels, naming)
-                for number, row in enumerate(_rows(needed & {*file.schema_arrow.names}, file)):
+                if column := layout.columns.get("label"):
+                    labels = _label_names(column, name, file.schema_arrow)
+                    _check_naming(column, name, file.schema_arrow, labels, naming)
+                for number, row in enumerate(_rows(layout.names & {*file.schema_arrow.names}, file)):
                     record = f"{name}#{number}"
                     split = (
-                        splits.get(name)
-                        if section.split is None
-                        else split_of(section.split, record, row[section.split])
+                        splits.get(name) if layout.split is None else split_of(layout.split, record, row[layout.split])
                     )
-                    yield _record(columns, conversation, record, row, split, labels)
+                    yield layout.record(record, row, split, labels)
         except _damage() as error:
-            yield Broken(name, f"is damaged or no Parquet file ({_first_line(error)})")
+            yield Broken(name, f"is damaged or no Parquet file ({first_line(error)})")
 
 
 def _label_names(column: str, name: str, schema: Any) -> list[str] | None:
@@ -191,89 +157,6 @@ def _check_naming(column: str, name: str, schema: Any, labels: list[str] | None,
 def _rows(columns: set[str], file: Any) -> Iterator[Row]:
     for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=sorted(columns)):
         yield from batch.to_pylist()
-
-
-def _record(
-    columns: Columns,
-    conversation: Conversation | None,
-    name: str,
-    row: Row,
-    split: Split | None,
-    labels: list[str] | None,
-) -> Raw | Broken:
-    contents = dict[str, bytes]()
-    if conversation is not None:
-        try:
-            contents[conversation.field] = conversation.content(row)
-        except ValueError as error:
-            return Broken(name, str(error))
-    for field, column in columns.items():
-        if field != "label":
-            content = _bytes(row[column])
-            if content is None:
-                return Broken(name, f"column {column} holds no {'bytes' if field == 'image' else 'text'}")
-            contents[field] = content
-    (_, first), *further_fields = contents.items()
-    label = row[columns["label"]] if "label" in columns else None
-    if label is None and "label" in columns:
-        return Broken(name, f"column {columns['label']} is null")
-    if labels is not None and isinstance(label, int):
-        if not 0 <= label < len(labels):  # the library writes -1 for a missing label
-            return Broken(name, f"column {columns['label']} is {label}, and only 0 to {len(labels) - 1} have a name")
-        label = labels[label]
-    return Raw(name, first, None if label is None else str(label), split, dict(further_fields))
-
-
-def _bytes(value: Any) -> bytes | None:
-    """An encoded image, also as the datasets library stores it; or a text in UTF-8."""
-    content = value["bytes"] if isinstance(value, dict) else value
-    return content.encode() if isinstance(content, str) else content
-
-
-def _check_columns(
-    section: ParquetSource, fields: Mapping[str, Kind], columns: Columns, name: str, schema: Any
-) -> None:
-    checks: dict[Kind, tuple[Callable[[Any], bool], str]] = {
-        "image": (holds_images, "Name a column of binary (encoded images), or of structs with a binary field bytes."),
-        "label": (holds_labels, "Name a column of strings or whole numbers."),
-        "text": (holds_text, "Name a column of strings."),
-    }
-    checks["optional text"] = checks["text"]
-    checked = [(_key(section, field), column, *checks[fields[field]]) for field, column in columns.items()]
-    if section.split is not None:
-        checked.append(("split", section.split, *checks["text"]))
-    for key, column, fits, fix in checked:
-        check_named(key, name, column, schema.names)
-        kind = schema.field(column).type
-        if not fits(decoded(kind)):
-            raise InputError(f"data.source.{key}: {name}: column {column} is {kind}. {fix}")
-
-
-def _check_conversation(conversation: Conversation, name: str, schema: Any) -> None:
-    conversation.check(name, schema.names)
-    layout = LAYOUTS[conversation.format]
-    for part, column in [*conversation.required.items(), *conversation.optional.items()]:
-        if part in conversation.optional and column not in schema.names:
-            continue
-        check_named(f"columns.{part}", name, column, schema.names)
-        kind = decoded(schema.field(column).type)
-        if part in conversation.optional and is_null(kind):
-            continue
-        if not ((layout.holds != "text" and is_list(kind)) or (layout.holds != "turns" and holds_text(kind))):
-            turns = f"lists of {{{', '.join(layout.keys)}}}"
-            fix = {"turns": turns, "text": "strings", "text or turns": f"strings, or {turns}"}[layout.holds]
-            raise InputError(f"data.source.columns.{part}: {name}: column {column} is {kind}. Name a column of {fix}.")
-        if is_list(kind):
-            conversation.check_keys(name, keys(kind))
-
-
-def _key(section: ParquetSource, field: str) -> str:
-    """The recipe's key for the column of a field."""
-    return field if field in ("image", "label") and field not in section.columns else f"columns.{field}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
 
 
 SOURCE = DataSource(ParquetSource, None, read, digest)
