@@ -91,11 +91,11 @@ def _about_teacher() -> Iterator[str]:
 
 
 def _about_student(objectives: Objectives) -> Iterator[str]:
-    labels = sum(objective.weight for objective in objectives if not objective.requirements.signals)
+    labels = sum(_mean_weight(objective) for objective in objectives if not objective.requirements.signals)
     logits = [
-        objective for objective in objectives if objective.requirements.signals == {"logits"} and objective.weight
+        objective for objective in objectives if objective.requirements.signals == {"logits"} and any(objective.weights)
     ]
-    share = labels / (labels + sum(objective.weight for objective in logits)) if logits else 1.0
+    share = labels / (labels + sum(map(_mean_weight, logits))) if logits else 1.0
     if logits and (share < LABELS or _temperature(logits[0]) > TEMPERATURE):
         now = ", ".join(map(_in_words, logits))
         yield (
@@ -109,7 +109,14 @@ def _about_student(objectives: Objectives) -> Iterator[str]:
 
 def _in_words(objective: ObjectiveSection) -> str:
     at = f" at temperature {_temperature(objective):g}" if hasattr(objective, "temperature") else ""
-    return f"{objective.type} {objective.weight:g}{at}"
+    first, last = objective.weights
+    weight = f"{first:g}" if first == last else f"{first:g} to {last:g}"
+    return f"{objective.type} {weight}{at}"
+
+
+def _mean_weight(objective: ObjectiveSection) -> float:
+    """Its weight, or the mean of one with a schedule."""
+    return sum(objective.weights) / 2
 
 
 def _temperature(objective: ObjectiveSection) -> float:

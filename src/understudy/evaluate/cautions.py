@@ -91,9 +91,10 @@ def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], object
     """Each model's final training loss, over the last tenth of its log, in nats per prediction.
 
     The student's loss is the labels' loss times its weight, plus something positive. So loss / weight is an upper
-    bound of the labels' loss; with a weight of 0 there is no bound, and the student is left out.
+    bound of the labels' loss; with a weight of 0 there is no bound, and the student is left out. Of a weight with a
+    schedule, the smaller end bounds it.
     """
-    labels = sum(objective.weight for objective in objectives if not objective.requirements.signals)
+    labels = sum(min(objective.weights) for objective in objectives if not objective.requirements.signals)
     losses = {}
     for role, history in histories.items():
         logged = [float(line["loss"]) for line in history if "skipped" not in line]

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective, Weight
+from understudy.recipe.objectives import NOT_SAMPLED, EnsembleObjective, Requirements, Weight
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
 
     from understudy.objectives.batch import Batch
+    from understudy.objectives.ensemble import Ensemble
     from understudy.objectives.objective import Context, PositionObjective
 
 
-class DecoupledKDObjective(TeacherObjective):
+class DecoupledKDObjective(EnsembleObjective):
     """Decoupled knowledge distillation (Zhao et al. 2022), times temperature^2, of softened distributions.
 
     It is target_weight * KL over the target and the rest + non_target_weight * KL over the other classes alone. The
     defaults are those of the paper for CIFAR-100.
     """
 
-    takes_mean: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"logits"}),
         refuses_cache={"sampled": NOT_SAMPLED},
@@ -48,10 +48,11 @@ class DecoupledKDObjective(TeacherObjective):
 
     def build(self, context: "Context") -> "PositionObjective":
         """Its formula at the weights and the temperature."""
+        from understudy.objectives.ensemble import Ensemble
         from understudy.objectives.objective import PositionObjective
 
-        weights, chosen = (self.target_weight, self.non_target_weight), self.chosen(tuple(context.teachers))
-        return PositionObjective(partial(losses, weights=weights, temperature=self.temperature, chosen=chosen))
+        weights, ensemble = (self.target_weight, self.non_target_weight), Ensemble.of(self, tuple(context.teachers))
+        return PositionObjective(partial(losses, weights=weights, temperature=self.temperature, ensemble=ensemble))
 
 
 def losses(
@@ -61,13 +62,13 @@ def losses(
     *,
     weights: tuple[float, float],
     temperature: float,
-    chosen: tuple[int, ...] = (0,),
+    ensemble: "Ensemble",
 ) -> "tuple[Tensor, Tensor]":
     """T^2 * (target weight * TCKD + non-target weight * NCKD) (n,) by position, and its gradients (n, K).
 
     TCKD is the KL divergence of (p, 1 - p), where p is the probability of the label, and NCKD that of the
     distributions over the other classes, which sum to 1. The labels are those of the batch, without smoothing. With
-    several `chosen` teachers, their distribution is the mean of the softened ones.
+    several teachers, their distribution is the weighted mean of the softened ones.
 
     A class with a teacher's probability of 0 adds 0. NCKD is 0 where the teacher gives all other classes 0. The loss is
     infinite where only the student's probability is 0.
@@ -76,13 +77,12 @@ def losses(
     from torch.nn import functional
 
     from understudy.objectives.distributions import kl
-    from understudy.objectives.logits import softened
 
     assert batch.mixed is None
     targets = batch.labels.where(batch.has_target, 0)[:, None]
     is_target = torch.arange(student.shape[1], device=student.device) == targets
     log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = softened([teachers[at] for at in chosen], temperature)
+    log_teacher = ensemble.log_likelihoods(teachers, batch, temperature)
     student_binary, student_others = _decoupled(log_student, targets, is_target)
     teacher_binary, teacher_others = _decoupled(log_teacher, targets, is_target)
     target_weight, non_target_weight = weights

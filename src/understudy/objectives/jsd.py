@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective
+from understudy.recipe.objectives import NOT_SAMPLED, EnsembleObjective, Requirements
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
 
     from understudy.objectives.batch import Batch
+    from understudy.objectives.ensemble import Ensemble
     from understudy.objectives.objective import Context, PositionObjective
 
 
-class JSDObjective(TeacherObjective):
+class JSDObjective(EnsembleObjective):
     """Generalized Jensen-Shannon divergence (Agarwal et al. 2024, GKD), times temperature^2, of softened distributions.
 
     With mixture = beta * teacher + (1 - beta) * student it is
     beta * KL(teacher || mixture) + (1 - beta) * KL(student || mixture).
     """
 
-    takes_mean: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"logits"}), refuses_cache={"sampled": NOT_SAMPLED}
     )
@@ -36,13 +36,14 @@ class JSDObjective(TeacherObjective):
     def build(self, context: "Context") -> "PositionObjective":
         """Its formula at beta and the temperature."""
         from understudy.objectives import logits, reverse_kl
+        from understudy.objectives.ensemble import Ensemble
         from understudy.objectives.objective import PositionObjective
 
-        chosen = self.chosen(tuple(context.teachers))
+        ensemble = Ensemble.of(self, tuple(context.teachers))
         if self.beta in (0, 1):
             limit = reverse_kl.losses if self.beta else logits.losses
-            return PositionObjective(partial(limit, temperature=self.temperature, chosen=chosen))
-        return PositionObjective(partial(losses, beta=self.beta, temperature=self.temperature, chosen=chosen))
+            return PositionObjective(partial(limit, temperature=self.temperature, ensemble=ensemble))
+        return PositionObjective(partial(losses, beta=self.beta, temperature=self.temperature, ensemble=ensemble))
 
 
 def losses(
@@ -52,11 +53,11 @@ def losses(
     *,
     beta: float,
     temperature: float,
-    chosen: tuple[int, ...] = (0,),
+    ensemble: "Ensemble",
 ) -> "tuple[Tensor, Tensor]":
     """T^2 * the divergence at a temperature T (n,) by position, and its gradients (n, K), for beta between 0 and 1.
 
-    With several `chosen` teachers, their distribution is the mean of the softened ones. As T grows, it approaches
+    With several teachers, their distribution is the weighted mean of the softened ones. As T grows, it approaches
     beta * (1 - beta) times half the mean squared difference of the centred logits: the gradient for beta 0.5 is a
     quarter of that of `logits`.
 
@@ -65,10 +66,9 @@ def losses(
     from torch.nn import functional
 
     from understudy.objectives.distributions import kl, mixture, through_softmax
-    from understudy.objectives.logits import softened
 
     log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = softened([teachers[at] for at in chosen], temperature)
+    log_teacher = ensemble.log_likelihoods(teachers, batch, temperature)
     log_mixture = mixture(log_teacher, log_student, beta)
     divergence = beta * kl(log_teacher, log_mixture) + (1 - beta) * kl(log_student, log_mixture)
     gradient = through_softmax(log_student, log_student - log_mixture).mul_(temperature * (1 - beta))

@@ -1,25 +1,23 @@
 """The objective `logits`: the teacher's softened distribution (Hinton et al. 2015)."""
 
-import math
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import Requirements, TeacherObjective
+from understudy.recipe.objectives import EnsembleObjective, Requirements
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
 
     from understudy.objectives.batch import Batch
+    from understudy.objectives.ensemble import Ensemble
     from understudy.objectives.objective import Context, PositionObjective
 
 
-class LogitsObjective(TeacherObjective):
+class LogitsObjective(EnsembleObjective):
     """KL divergence from the teacher (Hinton et al. 2015): temperature^2 * KL(teacher || student), both softened."""
 
-    takes_mean: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(signals=frozenset({"logits"}))
     type: Literal["logits"]
     temperature: Annotated[float, Field(gt=0)] = 2.0
@@ -27,10 +25,11 @@ class LogitsObjective(TeacherObjective):
 
     def build(self, context: "Context") -> "PositionObjective":
         """Its formula at the temperature."""
+        from understudy.objectives.ensemble import Ensemble
         from understudy.objectives.objective import PositionObjective
 
-        chosen = self.chosen(tuple(context.teachers))
-        return PositionObjective(partial(losses, temperature=self.temperature, chosen=chosen))
+        ensemble = Ensemble.of(self, tuple(context.teachers))
+        return PositionObjective(partial(losses, temperature=self.temperature, ensemble=ensemble))
 
 
 def losses(
@@ -39,11 +38,11 @@ def losses(
     batch: "Batch",
     *,
     temperature: float,
-    chosen: tuple[int, ...] = (0,),
+    ensemble: "Ensemble",
 ) -> "tuple[Tensor, Tensor]":
     """T^2 * KL(teacher || student) at a temperature T (n,) by position, and its gradients (n, K).
 
-    With several `chosen` teachers, their distribution is the mean of the softened ones (section 5).
+    With several teachers, their distribution is the weighted mean of the softened ones (section 5).
 
     The gradient of the KL term with respect to the logits shrinks as 1 / T^2. The factor T^2 compensates, so that the
     weight between soft and hard targets means the same at every temperature (section 2). The gradient is then T times
@@ -55,23 +54,12 @@ def losses(
     from torch.nn import functional
 
     log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = softened([teachers[at] for at in chosen], temperature)
+    log_teacher = ensemble.log_likelihoods(teachers, batch, temperature)
     likelihoods = log_teacher.exp()
     terms = (likelihoods * (log_teacher - log_student)).masked_fill_(likelihoods == 0, 0)
     loss = temperature**2 * terms.sum(-1)
     gradient = (log_student.exp() - likelihoods).mul_(temperature)
     return loss.where(batch.has_target, 0), gradient.masked_fill_(~batch.has_target[:, None], 0)
-
-
-def softened(teachers: "Sequence[Tensor]", temperature: float) -> "Tensor":
-    """The logarithm (n, K) of the mean of the teachers' distributions, each softened, from their logits (n, K)."""
-    import torch
-    from torch.nn import functional
-
-    log_likelihoods = [functional.log_softmax(logits / temperature, dim=-1) for logits in teachers]
-    if len(teachers) == 1:
-        return log_likelihoods[0]
-    return torch.logsumexp(torch.stack(log_likelihoods), dim=0) - math.log(len(teachers))
 
 
 OBJECTIVE = LogitsObjective

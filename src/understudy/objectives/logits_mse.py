@@ -4,22 +4,24 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from understudy.recipe.objectives import Requirements, TeacherObjective
+from pydantic import field_validator
+
+from understudy.recipe.objectives import EnsembleObjective, Requirements, TeacherWeights
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
 
     from understudy.objectives.batch import Batch
+    from understudy.objectives.ensemble import Ensemble
     from understudy.objectives.objective import Context, PositionObjective
 
 EPSILON = 1e-7
 """Added to standard deviations, as by Sun et al.: logits that are all equal have z-scores of 0."""
 
 
-class LogitsMSEObjective(TeacherObjective):
+class LogitsMSEObjective(EnsembleObjective):
     """Squared difference of the logits, averaged over classes (Kim et al. 2021)."""
 
-    takes_mean: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"logits"}),
         refuses_cache={
@@ -32,28 +34,39 @@ class LogitsMSEObjective(TeacherObjective):
     """Compare z-scores of the logits (Sun et al. 2024): the student copies their order and relations, and neither their
     mean nor their scale."""
 
+    @field_validator("teacher_weights")
+    @classmethod
+    def _of_teachers(cls, weights: TeacherWeights) -> TeacherWeights:
+        if weights in ("confidence", "label"):
+            raise ValueError(
+                f"{weights} weighs distributions by their probabilities, and logits_mse averages logits; give each "
+                "teacher a weight, or take the objective logits"
+            )
+        return weights
+
     def build(self, context: "Context") -> "PositionObjective":
         """Its formula."""
+        from understudy.objectives.ensemble import Ensemble
         from understudy.objectives.objective import PositionObjective
 
-        chosen = self.chosen(tuple(context.teachers))
-        return PositionObjective(partial(standardized_losses if self.standardize else losses, chosen=chosen))
+        ensemble = Ensemble.of(self, tuple(context.teachers))
+        return PositionObjective(partial(standardized_losses if self.standardize else losses, ensemble=ensemble))
 
 
 def losses(
-    student: "Tensor", teachers: "tuple[Tensor, ...]", batch: "Batch", *, chosen: tuple[int, ...] = (0,)
+    student: "Tensor", teachers: "tuple[Tensor, ...]", batch: "Batch", *, ensemble: "Ensemble"
 ) -> "tuple[Tensor, Tensor]":
     """The mean over classes of (student - teacher)^2 (n,) by position, and its gradients (n, K).
 
-    With several `chosen` teachers, their logits are averaged. The loss changes if a constant is added to the logits of
+    With several teachers, their logits are averaged. The loss changes if a constant is added to the logits of
     one model, which changes no probability. For centred logits it is twice the limit of `logits` as the temperature
     grows.
 
     A class with a teacher's logit of minus infinity is left out: no logit of the student is near it. The loss is
     infinite where only the student's is minus infinity.
     """
-    target, compared = _targets([teachers[at] for at in chosen])
-    differences = student.where(compared, 0) - target.mean(0)
+    target, compared = _targets(ensemble.chosen(teachers))
+    differences = student.where(compared, 0) - ensemble.mean(target)
     count = compared.sum(-1, keepdim=True)
     loss = (differences.square() / count).sum(-1)
     gradient = 2 * differences / count
@@ -61,17 +74,17 @@ def losses(
 
 
 def standardized_losses(
-    student: "Tensor", teachers: "tuple[Tensor, ...]", batch: "Batch", *, chosen: tuple[int, ...] = (0,)
+    student: "Tensor", teachers: "tuple[Tensor, ...]", batch: "Batch", *, ensemble: "Ensemble"
 ) -> "tuple[Tensor, Tensor]":
     """The same of z-scores: (logit - mean) / standard deviation, both over the K classes of a position.
 
-    With several `chosen` teachers, their z-scores are averaged. Logits of any model may be shifted and multiplied by a
+    With several teachers, their z-scores are averaged. Logits of any model may be shifted and multiplied by a
     positive number without changing the loss; a student's gradient is then divided by that number. For one teacher the
     loss is 2 - 2 * Pearson's correlation of the logits, from 0 to 4.
     """
-    targets, compared = _targets([teachers[at] for at in chosen])
+    targets, compared = _targets(ensemble.chosen(teachers))
     count = compared.sum(-1, keepdim=True)
-    target = _z_scores(targets, compared)[0].mean(0)
+    target = ensemble.mean(_z_scores(targets, compared)[0])
     scores, deviation = _z_scores(student, compared)
     differences = scores - target
     loss = (differences.square() / count).sum(-1)

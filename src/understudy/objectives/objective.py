@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from understudy.models.outputs import Outputs, OutputShapes
 from understudy.objectives.batch import Batch
 from understudy.objectives.fused import Losses, TotalLoss
+from understudy.objectives.schedule import StepWeights
 from understudy.recipe import ObjectiveSection, Train
-from understudy.recipe.objectives import Extra, TeacherObjective
+from understudy.recipe.objectives import Extra, TeacherObjective, WeightSchedule
 from understudy.recipe.roles import STUDENT, TEACHER
 
 
@@ -48,6 +49,10 @@ class Objective(nn.Module, ABC):
     """Whether it is a sum over positions, each of which depends on its logits alone. It is then computed for some
     positions at a time, with logits (n, K), where the logits of all would be large."""
 
+    def begin_step(self, step: int, steps: int, device: torch.device) -> None:
+        """Prepare for a step, counted from 0, of a training of `steps` steps on a device."""
+        del step, steps, device
+
     @abstractmethod
     def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
         """The loss in nats, summed over the batch's targets: a scalar.
@@ -68,13 +73,19 @@ class PositionObjective(Objective):
         losses: the loss of each position, and its gradient; both 0 at positions without a target. It gets logits in
             fp32 or fp64 and does not change them in place. It is compiled with torch.compile, so no branch may depend
             on a tensor's values.
+        weights: the scheduled weights in it.
     """
 
     by_position = True
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: Losses, weights: StepWeights | None = None) -> None:
         super().__init__()
-        self.losses = losses
+        self.losses, self._weights = losses, weights
+
+    def begin_step(self, step: int, steps: int, device: torch.device) -> None:
+        """Set the scheduled weights."""
+        if self._weights:
+            self._weights.begin_step(step, steps, device)
 
     def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
         """The loss, summed over targets."""
@@ -105,18 +116,27 @@ class ModuleObjective(Objective):
 class WeightedSum(Objective):
     """A weighted sum of objectives."""
 
-    def __init__(self, parts: Sequence[tuple[float, Objective]]) -> None:
+    def __init__(self, parts: Sequence[tuple[float | WeightSchedule, Objective]]) -> None:
         super().__init__()
-        self._weights = [weight for weight, _ in parts]
+        self._weights = StepWeights([weight for weight, _ in parts])
         self.parts = nn.ModuleList(objective for _, objective in parts)
         self.extras = frozenset().union(*(objective.extras for _, objective in parts))
         self.by_position = all(objective.by_position for _, objective in parts)
+        self._has_parameters = [any(True for _ in objective.parameters()) for _, objective in parts]
+
+    def begin_step(self, step: int, steps: int, device: torch.device) -> None:
+        """Set the scheduled weights."""
+        self._weights.begin_step(step, steps, device)
 
     def forward(self, student: Outputs, teachers: tuple[Outputs, ...], batch: Batch) -> Tensor:
-        """The weighted sum of the parts' sums over targets, in the recipe's order."""
-        losses = [
-            weight * part(student, teachers, batch) for weight, part in zip(self._weights, self.parts, strict=True)
-        ]
+        """The weighted sum of the parts' sums over targets, in the recipe's order.
+
+        A part whose weight is 0 at this step is left out: 0 times an infinite loss is NaN. One with parameters is not,
+        since processes wait for their gradients.
+        """
+        weights = list(zip(self._weights.values, self.parts, self._has_parameters, strict=True))
+        used = [(weight, part) for weight, part, has_parameters in weights if weight or has_parameters]
+        losses = [weight * part(student, teachers, batch) for weight, part in used or [weights[0][:2]]]
         total: Tensor = sum(losses[1:], start=losses[0])
         return total
 
@@ -163,14 +183,34 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def weighted(parts: Sequence[tuple[float, Objective]]) -> Objective:
+def weighted(parts: Sequence[tuple[float | WeightSchedule, Objective]]) -> Objective:
     """The weighted sum of objectives, with a gradient in closed form if all parts have one.
 
     Objectives of weight 0 are left out: 0 times an infinite loss is NaN.
     """
     nonzero = [(weight, part) for weight, part in parts if weight] or list(parts[:1])
-    closed_forms = [(weight, part.losses) for weight, part in nonzero if isinstance(part, PositionObjective)]
-    return PositionObjective(_sum(closed_forms)) if len(closed_forms) == len(nonzero) else WeightedSum(nonzero)
+    closed_forms = [part.losses for _, part in nonzero if isinstance(part, PositionObjective)]
+    if len(closed_forms) < len(nonzero):
+        return WeightedSum(nonzero)
+    numbers = [weight for weight, _ in nonzero if not isinstance(weight, WeightSchedule)]
+    if len(numbers) == len(nonzero):
+        return PositionObjective(_sum(list(zip(numbers, closed_forms, strict=True))))
+    weights = StepWeights([weight for weight, _ in nonzero])
+    return PositionObjective(_scheduled_sum(weights, closed_forms), weights)
+
+
+def _scheduled_sum(weights: StepWeights, parts: Sequence[Losses]) -> Losses:
+    """The sum of losses, and of their gradients, with the weights of the current step."""
+
+    def losses(student: Tensor, teachers: tuple[Tensor, ...], batch: Batch) -> tuple[Tensor, Tensor]:
+        loss, gradient = (weights.weighted(0, values) for values in parts[0](student, teachers, batch))
+        for number, part in enumerate(parts[1:], 1):
+            part_loss, part_gradient = part(student, teachers, batch)
+            loss = loss + weights.weighted(number, part_loss)
+            gradient = gradient + weights.weighted(number, part_gradient)
+        return loss, gradient
+
+    return losses
 
 
 def _sum(parts: Sequence[tuple[float, Losses]]) -> Losses:

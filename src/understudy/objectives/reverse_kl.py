@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective
+from understudy.recipe.objectives import NOT_SAMPLED, EnsembleObjective, Requirements
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
 
     from understudy.objectives.batch import Batch
+    from understudy.objectives.ensemble import Ensemble
     from understudy.objectives.objective import Context, PositionObjective
 
 
-class ReverseKLObjective(TeacherObjective):
+class ReverseKLObjective(EnsembleObjective):
     """KL divergence from the student (Gu et al. 2024, MiniLLM): temperature^2 * KL(student || teacher), both softened.
 
     The expectation over classes is computed exactly at each position of the data; nothing is sampled from the student.
     """
 
-    takes_mean: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"logits"}), refuses_cache={"sampled": NOT_SAMPLED}
     )
@@ -30,10 +30,11 @@ class ReverseKLObjective(TeacherObjective):
 
     def build(self, context: "Context") -> "PositionObjective":
         """Its formula at the temperature."""
+        from understudy.objectives.ensemble import Ensemble
         from understudy.objectives.objective import PositionObjective
 
-        chosen = self.chosen(tuple(context.teachers))
-        return PositionObjective(partial(losses, temperature=self.temperature, chosen=chosen))
+        ensemble = Ensemble.of(self, tuple(context.teachers))
+        return PositionObjective(partial(losses, temperature=self.temperature, ensemble=ensemble))
 
 
 def losses(
@@ -42,11 +43,11 @@ def losses(
     batch: "Batch",
     *,
     temperature: float,
-    chosen: tuple[int, ...] = (0,),
+    ensemble: "Ensemble",
 ) -> "tuple[Tensor, Tensor]":
     """T^2 * KL(student || teacher) at a temperature T (n,) by position, and its gradients (n, K).
 
-    With several `chosen` teachers, their distribution is the mean of the softened ones. As T grows, it approaches half
+    With several teachers, their distribution is the weighted mean of the softened ones. As T grows, it approaches half
     the mean squared difference of the centred logits, as KL(teacher || student) does.
 
     A class with a student's probability of 0 (a logit of minus infinity) adds 0. The loss is infinite, and the gradient
@@ -56,10 +57,9 @@ def losses(
     from torch.nn import functional
 
     from understudy.objectives.distributions import kl, through_softmax
-    from understudy.objectives.logits import softened
 
     log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = softened([teachers[at] for at in chosen], temperature)
+    log_teacher = ensemble.log_likelihoods(teachers, batch, temperature)
     loss = temperature**2 * kl(log_student, log_teacher)
     gradient = through_softmax(log_student, log_student - log_teacher).mul_(temperature)
     return loss.where(batch.has_target, 0), gradient.masked_fill_(~batch.has_target[:, None], 0)

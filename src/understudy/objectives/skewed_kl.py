@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective
+from understudy.recipe.objectives import NOT_SAMPLED, EnsembleObjective, Requirements
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
 
     from understudy.objectives.batch import Batch
+    from understudy.objectives.ensemble import Ensemble
     from understudy.objectives.objective import Context, PositionObjective
 
 
-class SkewedKLObjective(TeacherObjective):
+class SkewedKLObjective(EnsembleObjective):
     """Skew KL divergence (Ko et al. 2024, DistiLLM), times temperature^2, of softened distributions.
 
     It is KL(teacher || alpha * teacher + (1 - alpha) * student), and
     KL(student || alpha * student + (1 - alpha) * teacher) in reverse.
     """
 
-    takes_mean: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"logits"}), refuses_cache={"sampled": NOT_SAMPLED}
     )
@@ -35,10 +35,11 @@ class SkewedKLObjective(TeacherObjective):
 
     def build(self, context: "Context") -> "PositionObjective":
         """Its formula at the skew and the temperature."""
+        from understudy.objectives.ensemble import Ensemble
         from understudy.objectives.objective import PositionObjective
 
-        chosen, formula = self.chosen(tuple(context.teachers)), reverse_losses if self.reverse else losses
-        return PositionObjective(partial(formula, alpha=self.alpha, temperature=self.temperature, chosen=chosen))
+        ensemble, formula = Ensemble.of(self, tuple(context.teachers)), reverse_losses if self.reverse else losses
+        return PositionObjective(partial(formula, alpha=self.alpha, temperature=self.temperature, ensemble=ensemble))
 
 
 def losses(
@@ -48,11 +49,11 @@ def losses(
     *,
     alpha: float,
     temperature: float,
-    chosen: tuple[int, ...] = (0,),
+    ensemble: "Ensemble",
 ) -> "tuple[Tensor, Tensor]":
     """T^2 * KL(teacher || mixture) at a temperature T (n,) by position, and its gradients (n, K).
 
-    With several `chosen` teachers, their distribution is the mean of the softened ones. As T grows, it approaches
+    With several teachers, their distribution is the weighted mean of the softened ones. As T grows, it approaches
     (1 - alpha)^2 times half the mean squared difference of the centred logits.
 
     It is at most -T^2 * log(alpha), for any logits, minus infinity included.
@@ -60,10 +61,9 @@ def losses(
     from torch.nn import functional
 
     from understudy.objectives.distributions import kl, mixture, through_softmax
-    from understudy.objectives.logits import softened
 
     log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = softened([teachers[at] for at in chosen], temperature)
+    log_teacher = ensemble.log_likelihoods(teachers, batch, temperature)
     log_mixture = mixture(log_teacher, log_student, alpha)
     loss = temperature**2 * kl(log_teacher, log_mixture)
     ratios = (log_teacher - log_mixture).exp()
@@ -78,7 +78,7 @@ def reverse_losses(
     *,
     alpha: float,
     temperature: float,
-    chosen: tuple[int, ...] = (0,),
+    ensemble: "Ensemble",
 ) -> "tuple[Tensor, Tensor]":
     """T^2 * KL(student || mixture), as `losses` with student and teacher exchanged, and its gradients.
 
@@ -88,10 +88,9 @@ def reverse_losses(
     from torch.nn import functional
 
     from understudy.objectives.distributions import kl, mixture, through_softmax
-    from understudy.objectives.logits import softened
 
     log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = softened([teachers[at] for at in chosen], temperature)
+    log_teacher = ensemble.log_likelihoods(teachers, batch, temperature)
     log_mixture = mixture(log_student, log_teacher, alpha)
     loss = temperature**2 * kl(log_student, log_mixture)
     log_ratios = log_student - log_mixture

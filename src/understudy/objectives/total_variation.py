@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from understudy.recipe.objectives import NOT_SAMPLED, Requirements, TeacherObjective
+from understudy.recipe.objectives import NOT_SAMPLED, EnsembleObjective, Requirements
 
 if TYPE_CHECKING:  # the recipe is checked without torch
     from torch import Tensor
 
     from understudy.objectives.batch import Batch
+    from understudy.objectives.ensemble import Ensemble
     from understudy.objectives.objective import Context, PositionObjective
 
 
-class TotalVariationObjective(TeacherObjective):
+class TotalVariationObjective(EnsembleObjective):
     """Total variation distance (Wen et al. 2023, f-DISTILL), times the temperature, of softened distributions."""
 
-    takes_mean: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         signals=frozenset({"logits"}), refuses_cache={"sampled": NOT_SAMPLED}
     )
@@ -27,10 +27,11 @@ class TotalVariationObjective(TeacherObjective):
 
     def build(self, context: "Context") -> "PositionObjective":
         """Its formula at the temperature."""
+        from understudy.objectives.ensemble import Ensemble
         from understudy.objectives.objective import PositionObjective
 
-        chosen = self.chosen(tuple(context.teachers))
-        return PositionObjective(partial(losses, temperature=self.temperature, chosen=chosen))
+        ensemble = Ensemble.of(self, tuple(context.teachers))
+        return PositionObjective(partial(losses, temperature=self.temperature, ensemble=ensemble))
 
 
 def losses(
@@ -39,11 +40,11 @@ def losses(
     batch: "Batch",
     *,
     temperature: float,
-    chosen: tuple[int, ...] = (0,),
+    ensemble: "Ensemble",
 ) -> "tuple[Tensor, Tensor]":
     """T / 2 * sum of |student - teacher| at a temperature T (n,) by position, and its gradients (n, K).
 
-    With several `chosen` teachers, their distribution is the mean of the softened ones.
+    With several teachers, their distribution is the weighted mean of the softened ones.
 
     The derivative of a difference is its sign, whatever its size. The gradient with respect to the logits therefore
     shrinks as 1 / T, and not as the KL divergence's 1 / T^2, so the factor is T. As T grows, the loss approaches half
@@ -54,10 +55,9 @@ def losses(
     from torch.nn import functional
 
     from understudy.objectives.distributions import through_softmax
-    from understudy.objectives.logits import softened
 
     log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = softened([teachers[at] for at in chosen], temperature)
+    log_teacher = ensemble.log_likelihoods(teachers, batch, temperature)
     differences = log_student.exp() - log_teacher.exp()
     loss = temperature / 2 * differences.abs().sum(-1)
     gradient = through_softmax(log_student, differences.sign()).mul_(0.5)

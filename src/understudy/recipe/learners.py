@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from understudy.recipe.key_path import Conflict, KeyPath
 from understudy.recipe.models import PretrainedModel
-from understudy.recipe.objectives import TeacherObjective
+from understudy.recipe.objectives import EnsembleObjective, TeacherObjective
 from understudy.recipe.roles import CHAMPION, CONTROL, STUDENT, TEACHER, learner_of
 from understudy.recipe.schema import Learner, Recipe, Resources, Train
 from understudy.recipe.sources import serving
@@ -194,7 +194,7 @@ def _data_sets(recipe: Recipe) -> Iterator[Conflict]:
             yield ("data_sets", name, "source", "type"), why
 
 
-def _sections(recipe: Recipe) -> Iterator[tuple[str, KeyPath, TeacherObjective]]:
+def teacher_objectives(recipe: Recipe) -> Iterator[tuple[str, KeyPath, TeacherObjective]]:
     """Each objective that compares with a teacher: its training's path, its path, and its section."""
     for path in recipe.trainings:
         for at, section in enumerate(recipe.objectives_of(path)):
@@ -203,7 +203,7 @@ def _sections(recipe: Recipe) -> Iterator[tuple[str, KeyPath, TeacherObjective]]
 
 
 def _unknown_teachers(recipe: Recipe) -> Iterator[Conflict]:
-    for path, key_path, section in _sections(recipe):
+    for path, key_path, section in teacher_objectives(recipe):
         if section.teacher is None and not path.startswith(STUDENT):
             choices = [name for name in recipe.all_teachers if learner_of(name) != path.partition(".stages")[0]]
             choice = f"one of {', '.join(choices)}" if choices else "another teacher, which has to be added"
@@ -258,9 +258,9 @@ def _unused(recipe: Recipe) -> Iterator[Conflict]:
 
 def _means(recipe: Recipe) -> Iterator[Conflict]:
     """Objectives that cannot learn from the mean of several teachers."""
-    for _, key_path, section in _sections(recipe):
+    for _, key_path, section in teacher_objectives(recipe):
         names = section.names(tuple(recipe.all_teachers))
-        if len(names) > 1 and not section.takes_mean:
+        if len(names) > 1 and not isinstance(section, EnsembleObjective):
             why = f"{section.type} compares with one teacher, and there are {', '.join(names)}; name one"
             yield (*key_path, "teacher"), why
 

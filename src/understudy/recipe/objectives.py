@@ -9,12 +9,22 @@ import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Union
+from typing import Annotated, Any, ClassVar, Literal, Self, Union
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
-from understudy.recipe.section import Section
+from understudy.recipe.section import Positive, Section
 from understudy.recipe.strategy import Degrees
 
 OBJECTIVES = {
@@ -34,6 +44,35 @@ OBJECTIVES = {
 }
 
 Weight = Annotated[float, Field(ge=0)]
+
+
+class WeightSchedule(Section):
+    """A weight that changes during a training, from `start` to `end`; it stays there."""
+
+    start: Weight
+    end: Weight
+    steps: Positive | None = None
+    """Steps from one to the other. Default: all of the training."""
+    form: Literal["linear", "cosine"] = "linear"
+    """Of the way: a line, or half a period of a cosine, which is flat at both ends."""
+
+    @model_validator(mode="after")
+    def _changes(self) -> Self:
+        if self.start == self.end:
+            raise ValueError(f"start and end are both {self.start:g}; give the number instead")
+        return self
+
+
+def _form(weight: object) -> str:
+    return "schedule" if isinstance(weight, dict | WeightSchedule) else "number"
+
+
+ScheduledWeight = Annotated[
+    Annotated[Weight, Tag("number")] | Annotated[WeightSchedule, Tag("schedule")], Discriminator(_form)
+]
+"""The same at every step, or by a schedule."""
+TeacherWeights = Literal["equal", "confidence", "label"] | dict[str, Annotated[Weight, Field(allow_inf_nan=False)]]
+"""A rule for the weights of several teachers, or a weight for each by name."""
 Extra = Literal["hidden_states", "attentions"]
 """An output of a model besides its logits."""
 Feature = Literal["pp", "cp", "tp", "sequence_parallel", "packing", "mixup"]
@@ -112,14 +151,17 @@ class ObjectiveSection(Section):
 
     requirements: ClassVar[Requirements]
     type: str
-    weight: Weight = 1.0
+    weight: ScheduledWeight = 1.0
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """Its weight at the start and at the end."""
+        return (self.weight.start, self.weight.end) if isinstance(self.weight, WeightSchedule) else (self.weight,) * 2
 
 
 class TeacherObjective(ObjectiveSection):
     """An objective that compares the student with a teacher."""
 
-    takes_mean: ClassVar[bool] = False
-    """Whether it can learn from the mean of several teachers."""
     teacher: Annotated[str, Field(min_length=1)] | Annotated[tuple[str, ...], Field(min_length=2)] | None = None
     """The name of a teacher, or of several, whose mean it is. Default: all teachers of the training."""
 
@@ -139,6 +181,20 @@ class TeacherObjective(ObjectiveSection):
     def chosen(self, teachers: tuple[str, ...]) -> tuple[int, ...]:
         """Indices of its teachers among those of the training."""
         return tuple(teachers.index(name) for name in self.names(teachers))
+
+
+def _are_equal(weights: TeacherWeights) -> bool:
+    return weights == "equal"
+
+
+class EnsembleObjective(TeacherObjective):
+    """An objective that can learn from several teachers together, from the mean of their distributions or logits."""
+
+    teacher_weights: Annotated[TeacherWeights, Field(exclude_if=_are_equal)] = "equal"
+    """Weights of several teachers in their mean: equal; by confidence, larger where a teacher's entropy is lower (Kwon
+    et al. 2020); by label, larger where a teacher's cross-entropy with the label is lower (Zhang et al. 2022, CA-MKD);
+    or a number for each teacher by name, divided by their sum. Equal ones are left out of a dump, so that recipes from
+    before there was a choice keep their keys."""
 
 
 def load(name: str) -> type[ObjectiveSection]:
@@ -178,13 +234,23 @@ def _as_tuples(value: object) -> object:
 
 
 def _require_a_teacher(value: Objectives) -> Objectives:
-    if not any(objective.weight for objective in value if objective.requirements.signals):
+    if not any(any(objective.weights) for objective in value if objective.requirements.signals):
         from_teacher = " or ".join(name for name in OBJECTIVES if load(name).requirements.signals)
         raise ValueError(f"nothing in it is learned from the teacher; give {from_teacher} a weight above 0")
     return value
 
 
-StageObjectives = Annotated[Objectives, BeforeValidator(_refuse_the_old_form)]
+def _require_a_loss(value: Objectives) -> Objectives:
+    scheduled = any(isinstance(objective.weight, WeightSchedule) for objective in value)
+    for place, weights in zip(
+        ("start", "end"), zip(*(objective.weights for objective in value), strict=True), strict=True
+    ):
+        if scheduled and not any(weights):
+            raise ValueError(f"all weights are 0 at the {place}; give one objective a weight there")
+    return value
+
+
+StageObjectives = Annotated[Objectives, BeforeValidator(_refuse_the_old_form), AfterValidator(_require_a_loss)]
 Distill = Annotated[StageObjectives, AfterValidator(_require_a_teacher)]
 
 

@@ -12,6 +12,7 @@ from understudy.recipe.schema import Learner, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, degrees
 from understudy.recipe.tasks import MetricName, load
+from understudy.recipe.teacher_weight_rules import teacher_weight_conflicts
 from understudy.recipe.training_rules import job_conflicts
 
 LEAST_MARGIN = 1e-6
@@ -33,7 +34,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _metrics(recipe)
     yield from _stride(recipe)
     learner_conflicts = list(learners.conflicts(recipe))
-    yield from learner_conflicts
+    yield from learner_conflicts or teacher_weight_conflicts(recipe)
     for training in trainings(recipe):
         key_path, train = (*training.key_path, "train"), training.train
         yield from job_conflicts(key_path, train, training.job, training.resources)

@@ -50,6 +50,10 @@ class Learner(ABC):
         """Set training or evaluation mode (torch's train and eval)."""
 
     @abstractmethod
+    def begin_step(self, step: int, steps: int) -> None:
+        """Prepare for a step, counted from 0, of a training of `steps` steps."""
+
+    @abstractmethod
     def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
         """Compute a step's gradients, averaged over ranks.
 
@@ -99,12 +103,17 @@ class Whole(Learner):
     ) -> None:
         self._model, self._teachers, self._spread = model, teachers, spread
         self._objective, self._extras = wrapped_objective, objective.extras
+        self._begin_step = objective.begin_step
         # DataParallel splits its arguments over devices, but not the tensors that `read` closes over.
         self._by_position = objective.by_position and not isinstance(model, DataParallel)
 
     def train(self, *, mode: bool) -> None:
         """Set the model's mode; an objective has only one."""
         self._model.train(mode)
+
+    def begin_step(self, step: int, steps: int) -> None:
+        """Set the step of the objective."""
+        self._begin_step(step, steps, self._spread.device)
 
     def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
         """One micro-batch after the other: each is freed before the next is read."""

@@ -162,6 +162,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     parts = (_part(job, position, batch, part) for part in slices)
     scale = job.loss_scale.value if job.loss_scale else 1.0
     targets = max(job.examples.targets(batch), 1)  # of texts whose words have no token there may be none
+    job.learner.begin_step(step, job.steps)
     total = job.learner.gradients(parts, count, targets, scale)
     with mark("optimizer"):
         norm = _update(job, step, total, buffers)

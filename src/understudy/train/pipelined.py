@@ -58,6 +58,10 @@ class Pipelined(Learner):
         for stage in self._staged.stages.values():
             stage.train(mode)
 
+    def begin_step(self, step: int, steps: int) -> None:
+        """Set the step of the objective."""
+        self._objective.begin_step(step, steps, self._spread.device)
+
     def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
         """All micro-batches, in the order of the schedule."""
         full_parts = [self._filled(part) for part in parts]

@@ -7,6 +7,7 @@ from understudy.objectives.jsd import JSDObjective
 from understudy.objectives.labels import LabelsObjective
 from understudy.objectives.logits import LogitsObjective
 from understudy.objectives.logits_mse import LogitsMSEObjective
+from understudy.recipe.objectives import WeightSchedule
 
 
 def distilled_with(labels, logits, temperature):
@@ -28,6 +29,8 @@ def worse(images):
         (distilled_with(0.5, 0.5, 4.0), True),
         (distilled_with(0.1, 0.9, 1.0), True),
         (distilled_with(0.5, 0.5, 1.0), False),
+        (distilled_with(WeightSchedule(start=0.0, end=0.2), 0.9, 1.0), True),
+        (distilled_with(WeightSchedule(start=0.0, end=1.0), WeightSchedule(start=1.0, end=0.0), 1.0), False),
     ],
 )
 def test_weights_are_proposed_where_they_are_not_there_already(worse, objectives, proposed):
@@ -42,6 +45,11 @@ def test_the_weights_of_now_are_named(worse):
     others = (LogitsMSEObjective(type="logits_mse", weight=0.2), JSDObjective(type="jsd", weight=0.7, temperature=3.0))
     [first, *_] = advice(worse, "accuracy", 0.95, others)
     assert "labels 0, logits_mse 0.2, jsd 0.7 at temperature 3; try labels" in first
+
+
+def test_both_ends_of_a_schedule_are_named(worse):
+    [first, *_] = advice(worse, "accuracy", 0.95, distilled_with(0.1, WeightSchedule(start=1.0, end=0.2), 4.0))
+    assert "labels 0.1, logits 1 to 0.2 at temperature 4" in first
 
 
 @pytest.mark.parametrize("control", [0.7, 0.6])

@@ -6,6 +6,7 @@ from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.objectives.labels import LabelsObjective
 from understudy.objectives.logits import LogitsObjective
+from understudy.recipe.objectives import WeightSchedule
 
 DISTILL = (LabelsObjective(type="labels", weight=0.1), LogitsObjective(type="logits", weight=0.9))
 
@@ -58,6 +59,13 @@ def test_the_last_tenth_of_the_curve_counts_and_the_students_is_a_bound():
     skipped = [*history, {"loss": 9.0, "skipped": 1}, {"skipped": 2}]
     assert training_losses({"teacher": skipped}, DISTILL) == {"teacher": losses["teacher"]}
     assert "student" not in training_losses({"student": history}, DISTILL[1:])
+
+
+@pytest.mark.parametrize(("ends", "expected"), [((0.5, 0.1), {"student": 2.0}), ((0.0, 1.0), {})])
+def test_the_smaller_end_of_a_schedule_bounds_the_students_loss(ends, expected):
+    weight = WeightSchedule(start=ends[0], end=ends[1])
+    objectives = (LabelsObjective(type="labels", weight=weight), *DISTILL[1:])
+    assert training_losses({"student": [{"loss": 0.2}]}, objectives) == pytest.approx(expected)
 
 
 def test_better_and_worse_need_an_interval_without_zero():

@@ -23,7 +23,7 @@ from understudy.objectives.objective import Context, objective
 from understudy.objectives.pieces import loss_in_pieces
 from understudy.recipe import ObjectiveSection, Train
 from understudy.recipe.file import from_values
-from understudy.recipe.objectives import OBJECTIVES, TeacherObjective, load
+from understudy.recipe.objectives import OBJECTIVES, EnsembleObjective, load
 
 SECTIONS = [
     section("logits"),
@@ -312,6 +312,5 @@ def test_with_a_weight_of_0_nothing_is_learned_from_the_teacher(kind: str) -> No
 
 
 @of(SECTIONS)
-def test_it_takes_the_mean_of_several_teachers(chosen: ObjectiveSection) -> None:
-    assert isinstance(chosen, TeacherObjective)
-    assert chosen.takes_mean
+def test_it_learns_from_several_teachers(chosen: ObjectiveSection) -> None:
+    assert isinstance(chosen, EnsembleObjective)

@@ -12,6 +12,7 @@ from understudy.recipe.learners import in_order, with_train
 
 MODEL = {"factory": "package.module:build"}
 LABELS, LOGITS = {"type": "labels"}, {"type": "logits"}
+BOTH: dict[str, Any] = {name: {"model": MODEL, "train": {"steps": 2}} for name in "ab"}
 
 
 def teacher(*objectives: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -46,6 +47,10 @@ def distil_from(name: str | list[str], kind: str = "logits") -> dict[str, Any]:
     return {"type": kind, "teacher": name}
 
 
+def weigh(weights: Any, kind: str = "logits", **more: Any) -> dict[str, Any]:
+    return {"type": kind, "teacher_weights": weights, **more}
+
+
 def test_a_student_learns_from_all_teachers_unless_an_objective_names_its_own() -> None:
     everyone = recipe({"wide": teacher(), "deep": teacher()})
     assert everyone.teachers_of("student") == ("wide", "deep")
@@ -55,6 +60,14 @@ def test_a_student_learns_from_all_teachers_unless_an_objective_names_its_own() 
         {"wide": teacher(), "deep": teacher(), "odd": teacher()}, distil_from(["deep", "wide"]), gate={"teacher": "odd"}
     )
     assert both.teachers_of("student") == ("wide", "deep")
+
+
+@pytest.mark.parametrize("kind", ["logits", "reverse_kl", "jsd", "skewed_kl", "total_variation", "decoupled_kd"])
+def test_teachers_are_weighed_by_a_rule_or_by_numbers(kind: str) -> None:
+    for weights in ("equal", "confidence", "label", {"a": 1, "b": 0}, {"b": 0.5, "a": 3}):
+        chosen = recipe(BOTH, LABELS, weigh(weights, kind)).objectives[1]
+        assert chosen.model_dump(mode="json").get("teacher_weights", "equal") == weights
+        assert type(chosen).model_validate(chosen.model_dump(mode="json")) == chosen
 
 
 def test_each_teacher_comes_after_its_own() -> None:
@@ -184,6 +197,54 @@ def test_a_stage_without_objectives_has_the_tasks() -> None:
             "student: give either stages, or one train with its distill; move these into a stage",
         ),
         ({"a": teacher()}, [], {"student": {"model": MODEL}}, "student: a student needs a section train, or stages"),
+        (
+            BOTH,
+            [LABELS, weigh({"a": 1, "c": 2})],
+            {},
+            "student.distill[1].teacher_weights: the objective has no teacher c; name a, b",
+        ),
+        (BOTH, [weigh({"a": 1})], {}, "student.distill[0].teacher_weights: b has no weight; give it one, which may"),
+        (BOTH, [weigh({"a": 0, "b": 0})], {}, "student.distill[0].teacher_weights: all weights are 0; give a teacher"),
+        (BOTH, [weigh({"a": 1, "b": -1})], {}, "student.distill[0].teacher_weights"),
+        (BOTH, [weigh({"a": 1, "b": float("inf")})], {}, "student.distill[0].teacher_weights"),
+        (BOTH, [weigh("entropy")], {}, "student.distill[0].teacher_weights"),
+        (
+            BOTH,
+            [LOGITS, weigh("label", teacher="a")],
+            {},
+            "student.distill[1].teacher_weights: weighs several teachers, and the objective has one, a; remove it",
+        ),
+        (
+            BOTH,
+            [LOGITS, weigh("label", "cosine", teacher="b")],
+            {},
+            "student.distill[1].teacher_weights: unknown",
+        ),
+        (
+            {**BOTH, "b": {"model": MODEL, "train": {"steps": 2}, "logits": {"type": "sampled"}}},
+            [weigh("confidence")],
+            {},
+            "student.distill[0].teacher_weights: confidence weighs teachers by probabilities that a sample does not "
+            "show, and the logits of b are cached as one; cache the top_k",
+        ),
+        (
+            BOTH,
+            [weigh("confidence", "logits_mse")],
+            {},
+            "student.distill[0].teacher_weights: confidence weighs distributions by their probabilities, and",
+        ),
+        (
+            BOTH,
+            [],
+            {
+                "student": {
+                    "model": MODEL,
+                    "train": {"steps": 1, "augment": {"mixup": 0.4}},
+                    "distill": [weigh("label")],
+                }
+            },
+            "student.distill[0].teacher_weights: label compares teachers with the label, and a mixed image has two",
+        ),
         ({"a": teacher()}, [], {"teacher": teacher()}, "give either teacher, or several in teachers"),
         ({}, [], {}, "give a teacher, or several in teachers"),
         ({"A b": teacher()}, [], {}, "teachers.A b"),

@@ -6,7 +6,7 @@ import pytest
 from understudy.errors import InputError
 from understudy.recipe import Degrees, Recipe
 from understudy.recipe.file import completed, from_values
-from understudy.recipe.objectives import OBJECTIVES, Requirements, load
+from understudy.recipe.objectives import OBJECTIVES, Requirements, WeightSchedule, load
 from understudy.recipe.tasks import TASKS, default_objectives
 
 MODEL = {"type": "gpt2", "config": {}}
@@ -89,3 +89,33 @@ def test_a_micro_batch_of_too_few_examples_to_compare_is_refused(degrees, parts,
     assert all(
         f"compares at least 3 examples of a micro-batch with each other, and each has {count}" in why for why in reasons
     )
+
+
+@pytest.mark.parametrize(
+    ("weight", "problem"),
+    [
+        (-1, "weight: must be at least 0, got -1"),
+        ({"start": 1}, "weight.end: required, but missing"),
+        ({"start": 1, "end": -1}, "weight.end: must be at least 0"),
+        ({"start": 1, "end": 0, "steps": 0}, "weight.steps: must be greater than 0"),
+        ({"start": 1, "end": 0, "form": "step"}, "weight.form: "),
+        ({"start": 0.5, "end": 0.5}, "weight: start and end are both 0.5; give the number instead"),
+    ],
+)
+def test_a_weight_that_is_none_has_one_message(weight, problem):
+    with pytest.raises(InputError) as caught:
+        from_values(values("causal-lm", distill=[{"type": "labels"}, {"type": "logits", "weight": weight}]), (), "here")
+    [line] = str(caught.value).splitlines()
+    assert f"student.distill[1].{problem}" in line
+
+
+@pytest.mark.parametrize(("place", "weight"), [("start", {"start": 0, "end": 1}), ("end", {"start": 1, "end": 0})])
+def test_a_step_without_a_loss_is_refused(place, weight):
+    distill = [{"type": "labels", "weight": 0}, {"type": "logits", "weight": weight}]
+    with pytest.raises(InputError, match=rf"student\.distill: all weights are 0 at the {place}; give one objective a"):
+        from_values(values("causal-lm", distill=distill), (), "here")
+    distill[0]["weight"] = 0.1
+    chosen = from_values(values("causal-lm", distill=distill), ["student.distill.logits.weight.steps=7"], "here")
+    assert chosen.objectives[1].weight == WeightSchedule(**weight, steps=7)
+    dumped = chosen.objectives[1].model_dump(mode="json")
+    assert type(chosen.objectives[1]).model_validate(dumped) == chosen.objectives[1]

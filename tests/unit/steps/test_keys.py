@@ -83,6 +83,7 @@ def saved_model(folder: Path, weights: bytes = b"weights") -> Path:
         ("student.train.schedule.warmup=41", STUDENT),
         ("student.distill.logits.temperature=5", DISTILL),
         ("student.distill.logits.weight=0.8", DISTILL),
+        ("student.distill.logits.weight={start: 0.7, end: 0.1}", DISTILL),
         ("evaluate.batch_size=32", EVALUATE),
         ("evaluate.latency.repeats=51", EVALUATE),
         ("evaluate.metrics=[accuracy]", EVALUATE),
@@ -122,6 +123,21 @@ def test_the_start_counts_and_the_model_that_gives_its_layers(
         repeated(keys(started), keys(change(started, "student.start.teacher=teacher"))) == GATE
     )  # the report shows it
     assert repeated(keys(started), keys(change(started, "teacher.train.epochs=31"))) == TEACHER | CONTROL
+
+
+def test_weights_of_teachers_count_and_equal_ones_are_not_written(
+    keys: Keys, digits: Recipe, change: Change, store: Store
+) -> None:
+    """Without weights, keys are as before there was a choice."""
+    for step in steps_of(digits).values():
+        assert "teacher_weights" not in json.dumps(step.section(digits, store))
+    assert "teacher_weights" not in json.dumps(reported_recipe(digits))
+    pair = dict.fromkeys(("first", "second"), digits.all_teachers["teacher"])
+    both = digits.model_copy(update={"teacher": None, "teachers": pair})
+    numbers = "student.distill.logits.teacher_weights={first: 2, second: 1}"
+    assert keys(both) == keys(change(both, "student.distill.logits.teacher_weights=equal"))
+    assert repeated(keys(both), keys(change(both, numbers))) == DISTILL
+    assert repeated(keys(change(both, numbers)), keys(change(both, numbers.replace("2", "3")))) == DISTILL
 
 
 def test_a_guard_goes_back_to_checkpoints_and_where_they_are_decides_its_numbers(
