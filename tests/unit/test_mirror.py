@@ -141,6 +141,7 @@ WITHOUT = {
     "train/curve.py": "train/test_parity.py, and train/test_guard.py for its marks",
     "train/training.py": "types of a training: train/test_parity.py",
     "recipe/training.py": "recipe/test_schema.py",
+    "recipe/teacher_weight_rules.py": "recipe/test_learners.py",
     "recipe/logits.py": "sections: recipe/test_logit_rules.py",
 }
 

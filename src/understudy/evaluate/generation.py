@@ -118,8 +118,8 @@ def _continued(
         step += 1
         is_done |= torch.isin(tokens, ends) | (allowed <= step)
         is_last = steps.is_last(done=bool((is_done | is_broken).all()), device=device)
-    continuations[is_broken.cpu(), step:] = torch.nan
-    return continuations.numpy()
+    is_after = continuations.isnan().cumsum(dim=1) > 0
+    return continuations.masked_fill(is_after, torch.nan).numpy()
 
 
 def _decoder(module: nn.Module, prompts: Sequence[Integers], device: torch.device) -> _Decoder:

@@ -138,7 +138,7 @@ class Requirements:
         }
         yield from (why for feature, why in self.refuses.items() if used[feature])
         count = batch_size // (degrees.readers * parts)
-        if count < self.examples:
+        if self.examples > 1 and count < self.examples:
             yield (
                 f"compares at least {self.examples} examples of a micro-batch with each other, and each has {count} "
                 f"(batch_size {batch_size} / {degrees.readers} processes / {parts} micro-batches); use a larger "

@@ -107,10 +107,10 @@ def counted(token: int, limit: int, width: int) -> list[float]:
     """What Counter writes after a token."""
     row: list[float] = []
     while len(row) < width:
-        if len(row) >= limit or STOP in row:
-            row.append(STOP)
-        elif 40 in (token, *row):
+        if np.isnan(row).any() or (40 in (token, *row) and len(row) < limit and STOP not in row):
             row.append(np.nan)
+        elif len(row) >= limit or STOP in row:
+            row.append(STOP)
         else:
             row.append((token + 1 + len(row)) % VOCABULARY)
     return row

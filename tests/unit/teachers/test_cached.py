@@ -10,6 +10,7 @@ from understudy.data.loader import IGNORED
 from understudy.errors import UnderstudyError
 from understudy.objectives import logits as logits_objective
 from understudy.objectives.batch import Batch
+from understudy.objectives.ensemble import Ensemble
 from understudy.teachers.cache import parts
 from understudy.teachers.cache.reader import CachedLogits
 from understudy.teachers.cache.sparse import Sparse, dense, top_k
@@ -80,7 +81,7 @@ def test_with_all_classes_a_loss_is_that_beside_the_model(tmp_path: Path) -> Non
     student = torch.from_numpy(np.random.default_rng(2).normal(0, 1, (EXAMPLES * LENGTH, CLASSES))).float()
     cached = CachedTeacher(cache, EXAMPLES, CLASSES).outputs(batch(0, 1, 2, 3, 4, 5)).logits.flatten(0, 1)
     found, beside = (
-        logits_objective.losses(student, (values,), chosen, temperature=TEMPERATURE)
+        logits_objective.losses(student, (values,), chosen, temperature=TEMPERATURE, ensemble=Ensemble((0,)))
         for values in (cached, TEACHER.flatten(0, 1))
     )
     torch.testing.assert_close(found[0], beside[0], atol=1e-2, rtol=1e-3)
