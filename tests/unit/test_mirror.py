@@ -142,6 +142,7 @@ WITHOUT = {
     "train/training.py": "types of a training: train/test_parity.py",
     "recipe/training.py": "recipe/test_schema.py",
     "recipe/teacher_weight_rules.py": "recipe/test_learners.py",
+    "teachers/cache/verification.py": "steps/test_logits.py",
     "recipe/logits.py": "sections: recipe/test_logit_rules.py",
 }
 

@@ -11,7 +11,7 @@ import typer
 
 from understudy.cli.output import print_json, print_table, size, watched
 from understudy.cli.settings import Settings
-from understudy.errors import InputError, UnderstudyError
+from understudy.errors import InputError, UnderstudyError, printable
 from understudy.store.files import HEXADECIMAL
 from understudy.store.runs import duration
 
@@ -134,9 +134,9 @@ def show(
     print(f"digest   {digest}\nkind     {manifest.kind}\npath     {store.objects.path(digest)}")
     print(f"made by  {'; '.join(made_by) or 'no cached step'}")
     for name, value in manifest.inputs.items():
-        print(f"input    {name} {value}")
+        print(f"input    {printable(name)} {printable(value)}")
     for name, value in manifest.facts.items():
-        print(f"fact     {name} {value}")
+        print(f"fact     {printable(name)} {printable(str(value))}")
     print()
     cut = 12 if sys.stdout.isatty() else None
     print_table(("file", "size", "sha256"), [[n, size(s), d[:cut]] for n, s, d in manifest.files], right=("size",))

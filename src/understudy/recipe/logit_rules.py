@@ -20,6 +20,11 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
         names = [name for name in training.teachers if recipe.logit_cache(name)]
         if names:
             yield from _training(training, names[0])
+        if names and len(names) == len(training.teachers):
+            for setting in ("teacher_precision", "teacher_shards"):
+                if setting in training.learner.model_fields_set:
+                    why = "no teacher is in memory, since its logits are cached; remove it"
+                    yield (*training.section, setting), why
         for name in names:
             yield from _objectives(recipe, training, name)
     for name in recipe.all_teachers:

@@ -4,14 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from understudy.recipe.section import Positive, Section
+from understudy.recipe.section import Section
+
+Entries = Annotated[int, Field(gt=0, le=2**16)]
 
 
 class TopK(Section):
     """The likeliest classes of each target; the mass of the others is spread evenly over them."""
 
     type: Literal["top_k"]
-    k: Positive = 50
+    k: Entries = 50
 
 
 class Nucleus(Section):
@@ -19,7 +21,7 @@ class Nucleus(Section):
 
     type: Literal["nucleus"]
     mass: Annotated[float, Field(gt=0, lt=1)] = 0.98
-    most: Positive = 100
+    most: Entries = 100
     """The most classes of a target."""
 
 
@@ -30,7 +32,7 @@ class Sampled(Section):
     """
 
     type: Literal["sampled"]
-    draws: Positive = 50
+    draws: Annotated[int, Field(gt=0, le=4096)] = 50
 
 
 LogitCache = Annotated[TopK | Nucleus | Sampled, Field(discriminator="type")]

@@ -20,6 +20,7 @@ from understudy.steps.job_spec import logits_spec
 from understudy.steps.step import Step, Work
 from understudy.store import Store
 from understudy.teachers.cache import layout
+from understudy.teachers.cache.verification import verified
 
 KIND = "logits"
 MODULES = ("understudy.teachers.caching", "understudy.evaluate.loading", "understudy.models.trust")
@@ -61,5 +62,5 @@ def _cache(node: Node, work: Work) -> None:
     platform().prepare(work.run)
     deliver(run_job(work, spec), work.staged, lambda name: bool(layout.FILES.fullmatch(name)))
     assert isinstance(spec.payload, LogitCaching)
-    description = layout.check(work.staged, spec.payload.facts)
+    description = verified(work.staged, spec.payload.facts)
     work.facts.update({name: value for name, value in description.statistics.items() if value is not None})

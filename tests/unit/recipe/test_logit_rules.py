@@ -86,6 +86,8 @@ def test_stages_share_the_logits_of_one_teacher_beside_another_in_memory() -> No
         ),
         (["teacher.logits={type: nucleus, mass: 1.5}"], r"teacher\.logits"),
         (["teacher.logits={type: top_k, k: 0}"], r"teacher\.logits"),
+        (["teacher.logits={type: sampled, draws: 5000}"], r"teacher\.logits"),
+        (["student.teacher_precision=nf4"], r"student\.teacher_precision: no teacher is in memory"),
     ],
 )
 def test_a_training_that_cannot_read_them_is_refused(overrides: list[str], message: str) -> None:

@@ -18,6 +18,7 @@ from understudy.store import Store
 from understudy.teachers.cache import layout, parts
 from understudy.teachers.cache.sparse import top_k
 from understudy.teachers.cache.tables import Tables
+from understudy.teachers.cache.verification import verified
 
 CACHE = "teacher.logits={type: top_k, k: 5}"
 FACTS = {"teacher": "a" * 64, "examples": "b" * 64, "temperature": 4.0}
@@ -69,7 +70,7 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_a_complete_folder_of_the_right_facts_is_taken_over(written: Path) -> None:
-    assert layout.check(written, FACTS).statistics["positions"] == 6
+    assert verified(written, FACTS).statistics["positions"] == 6
     assert all(layout.FILES.fullmatch(path.name) for path in written.iterdir())
 
 
@@ -89,10 +90,37 @@ def _cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
+def _rubbish(folder: Path) -> None:
+    path = folder / "part-00001.bin"
+    path.write_bytes(path.read_bytes()[:8] + b"\xff" * (path.stat().st_size - 8))
+
+
+def _statistic(folder: Path) -> None:
+    value = json.loads((folder / "logits.json").read_text())
+    value["statistics"]["\x1b[31mred"] = 1
+    (folder / "logits.json").write_text(json.dumps(value))
+
+
+def _fewer(folder: Path) -> None:
+    value = json.loads((folder / "logits.json").read_text())
+    (folder / "logits.json").write_text(json.dumps({**value, "examples": 2}))
+
+
+def _headed(folder: Path, header: bytes) -> None:
+    (folder / "part-00000.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_other_teacher, "has teacher 'cccc"),
+        (_rubbish, "part 1: a wrong checksum"),
+        (_statistic, "statistics: are not those of the parts"),
+        (_fewer, "has a file 'part-00001.bin' beyond its 1 parts"),
+        (lambda folder: (folder / "part-00009.npy").touch(), "has a file 'part-00009.npy' beyond its 2 parts"),
+        (lambda folder: _headed(folder, b"{'descr': ("), "part-00000.npy: is damaged"),
+        (lambda folder: _headed(folder, b"-" * 9000 + b"1"), "part-00000.npy: is damaged"),
+        (lambda folder: (folder / "tables.json").write_text('{"order": NaN}'), "tables.json: is damaged"),
+        (_other_teacher, "has 'teacher' 'cccc"),
         (_incomplete, "is not complete"),
         (_cut, "its index says"),
         (lambda folder: (folder / "part-00000.npy").unlink(), "is missing"),
@@ -103,7 +131,7 @@ def _cut(folder: Path) -> None:
 def test_another_folder_is_refused(written: Path, damage: Callable[[Path], None], message: str) -> None:
     damage(written)
     with pytest.raises(UnderstudyError, match=message):
-        layout.check(written, FACTS)
+        verified(written, FACTS)
 
 
 @pytest.mark.parametrize("name", ["part-00000.bin.tmp", "model.py", "logits.json.link", "../x", "part-1.bin"])

@@ -25,6 +25,7 @@ from understudy.teachers.cache.layout import (
     open_part,
     part_files,
     read_description,
+    statistics,
     write_block,
 )
 from understudy.teachers.cache.sparse import Sparse
@@ -141,18 +142,10 @@ def finish(folder: Path, facts: Mapping[str, Any]) -> dict[str, float | int | No
     description = read_description(folder)
     indices = [open_part(folder, number, description.in_part(number)).rows for number in range(description.parts)]
     index = np.concatenate(indices) if indices else np.zeros(0, INDEX)
-    positions = int(index["positions"].sum(dtype=np.int64))
-    divergence = float(index["divergence"].sum()) / max(1, positions)
-    statistics = {
-        "positions": positions,
-        "bytes": int(index["bytes"].sum(dtype=np.int64)),
-        "mean_entries": int(index["entries"].sum(dtype=np.int64)) / max(1, positions),
-        "mean_tail": float(index["tail"].sum()) / max(1, positions),
-        "mean_kl": divergence if np.isfinite(divergence) else None,
-    }
+    measured = statistics(index)
     for interrupted in folder.glob(".*"):  # writes that a kill ended
         interrupted.unlink()
-    update = {"complete": True, "facts": dict(facts), "statistics": statistics}
+    update = {"complete": True, "facts": dict(facts), "statistics": measured}
     write_json(folder / "logits.json", description.model_copy(update=update).model_dump())
     flush(folder)
-    return statistics
+    return measured
