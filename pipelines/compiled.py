@@ -13,6 +13,7 @@ from understudy.graph import nodes, trainings
 from understudy.pipelines.distillation import REJECTED, build
 from understudy.pipelines.pods import START, fetching, settle
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
+from understudy.recipe.tasks import load
 from understudy.store.files import hash_file
 
 ROLE = "understudy/"  # the components' images: understudy/launcher, understudy/trainer
@@ -88,13 +89,19 @@ def _set_images(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
     """Set the real images, after compiling: kfp's component objects are shared by all pipelines built here.
 
     The steps that launch a training need no torch, unless they fetch and convert a pretrained model. A step that
-    reads a model's custom code, for its key or to register it, needs the image that has that code.
+    reads a model's custom code, for its key or to register it, needs the image that has that code. Every training
+    compares all pretrained models with the data. Conversations are prepared and shown with the libraries that serve
+    them.
     """
     models = {node.name: recipe.models[node.model] for node in trainings(recipe)}
     trainers = {name for name, model in models.items() if not isinstance(model, ArchitectureModel)}
+    if any(isinstance(model, PretrainedModel) for model in models.values()):
+        trainers |= models.keys()
     if any(map(_has_own_code, recipe.models.values())):
         trainers |= {node.name for node in nodes(recipe) if node.kind.reads_code} | {REJECTED}
     trainers |= {node.name for node in nodes(recipe) if node.kind.on_trainer}
+    if "messages" in load(recipe.task).FIELDS.values():
+        trainers |= {node.name for node in nodes(recipe)} | {REJECTED}
     trainers |= {START} if trainers else set()
     for name, executor in pipeline.pipeline_spec.deployment_spec["executors"].items():
         container = executor["container"]

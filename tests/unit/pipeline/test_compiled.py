@@ -104,7 +104,15 @@ def test_a_step_that_fetches_a_pretrained_model_runs_where_torch_is(recipe: Reci
     executors = ir(tmp_path)["deploymentSpec"]["executors"]
     assert "-trainer:" in executors["exec-teacher"]["container"]["image"]
     assert "-trainer:" in executors["exec-start"]["container"]["image"], "it looks that step up"
-    assert "-launcher:" in executors["exec-distill"]["container"]["image"]
+    assert "-trainer:" in executors["exec-distill"]["container"]["image"], "it compares the teacher's tokenizer"
+    assert "-launcher:" in executors["exec-gate"]["container"]["image"]
+
+
+def test_conversations_need_the_libraries_that_serve_them_in_every_task(tmp_path: Path) -> None:
+    write(load(ROOT / "recipes" / "chat.yaml"), IMAGES, tmp_path)
+    compiled = next(iter(yaml.safe_load_all((tmp_path / "chat.yaml").read_text())))
+    executors = compiled["deploymentSpec"]["executors"].values()
+    assert all("-trainer:" in executor["container"]["image"] for executor in executors)
 
 
 def test_steps_that_read_a_model_s_own_code_run_on_the_image_that_has_it(recipe: Recipe, tmp_path: Path) -> None:
